@@ -1,0 +1,40 @@
+# Everything runs in .venv, which is made on first use and kept until pyproject.toml or constraints.txt change.
+PYTHON ?= python3.11
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+# Where the real data files are, for the tests that want them. Tests skip, saying so, when it is not there.
+LIFELONG_DATA ?= $(CURDIR)/data
+export LIFELONG_DATA
+
+.PHONY: demo test check format types imports data clean
+
+demo: $(READY)
+	$(BIN)/lifelong demo
+
+test: $(READY)
+	$(BIN)/pytest -n 2 --dist worksteal
+
+check: $(READY) format types imports test
+
+format:
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types:
+	$(BIN)/mypy
+
+imports:
+	$(BIN)/lint-imports
+
+# Optional: lay out real data files for the tests, where a copy is at hand.
+data: $(READY)
+	test ! -f ../shared/data/prepare.py || $(BIN)/python ../shared/data/prepare.py $(LIFELONG_DATA)
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $(READY)
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .hypothesis
