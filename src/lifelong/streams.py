@@ -1,0 +1,433 @@
+"""Tasks that arrive one after another, and ways to make them from arrays.
+
+First the rows of a table are parted into training, validation and test rows (`split` where there is
+one table, `hold_out` where the test rows are given); then the parts become a stream:
+
+- `one_versus_rest`: a binary task for each class, over all rows;
+- `class_groups`: a task for each group of classes, over the rows of those classes;
+- `permutations`: the same classes again and again, the features in another order each time.
+
+Everything drawn is drawn from a seed: the same seed gives the same rows in the same order, and the
+global random state is neither read nor changed.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, Literal, TypeAlias, final
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from lifelong.tasks import Kind, Task, TaskError
+
+Order: TypeAlias = Literal["drawn", "given"]
+Standardise: TypeAlias = Literal["whole", "features", "channels"] | None
+Sizes: TypeAlias = tuple[int, int, int] | tuple[float, float, float]
+
+CHUNK = 4096  # rows converted at once: bounds the copies made beside the result
+
+
+@final
+class Stream:
+    """Tasks in the order in which they arrive, each made when it is asked for and then let go.
+
+    A stream may be iterated any number of times; the tasks are equal each time. `source` says in
+    words what data it is made of, and belongs into the record of a run.
+    """
+
+    def __init__(self, makers: Mapping[str, Callable[[], Task]], *, source: str) -> None:
+        if not makers:
+            raise TaskError("a stream needs at least one task, but none was given")
+        self._makers = dict(makers)
+        self.source = source
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the tasks in the order in which they arrive."""
+        return tuple(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+    def __iter__(self) -> Iterator[Task]:
+        for make in self._makers.values():
+            yield make()
+
+    def __getitem__(self, name: str) -> Task:
+        if name not in self._makers:
+            raise TaskError(f"no task {name!r} in this stream; its tasks are {_listed(self.names)}")
+        return self._makers[name]()
+
+    def first(self, tasks: int) -> "Stream":
+        """The stream that ends after so many tasks."""
+        if not 1 <= tasks <= len(self):
+            raise TaskError(f"this stream has 1 to {len(self)} tasks to take, not {tasks}")
+        return Stream(dict(list(self._makers.items())[:tasks]), source=self.source)
+
+    def __repr__(self) -> str:
+        return f"Stream({len(self)} tasks, {self.source!r})"
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Some rows of a table, by number, so that several parts can share one table."""
+
+    x: NDArray[Any]
+    y: NDArray[np.int64]
+    rows: NDArray[np.int64]
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        labels: NDArray[np.int64] = self.y[self.rows]
+        return labels
+
+    def of_classes(self, chosen: NDArray[np.int64]) -> "Part":
+        """Only the rows of the chosen classes."""
+        return Part(self.x, self.y, self.rows[np.isin(self.labels, chosen)])
+
+    def chunks(self) -> Iterator[NDArray[Any]]:
+        for start in range(0, len(self.rows), CHUNK):
+            yield self.x[self.rows[start : start + CHUNK]]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """Rows to train, validate and test on; labels are positions in `classes`, which are names."""
+
+    train: Part
+    valid: Part
+    test: Part
+    classes: tuple[str, ...]
+
+
+def split(
+    x: ArrayLike, y: ArrayLike, sizes: Sizes, *, seed: int, classes: Sequence[str] | None = None
+) -> Parts:
+    """Part one table at random, class by class, into training, validation and test rows.
+
+    `sizes` are three numbers of rows a class, or three shares of each class's rows. `classes` names
+    the distinct labels in sorted order; without it a class is named by its label.
+    """
+    table, labels = _table(x, y)
+    _check_sizes(sizes)
+    codes, names = _encode(labels, classes)
+    generator = np.random.default_rng(seed)
+    drawn = [
+        _cut(generator.permutation(np.flatnonzero(codes == code)), sizes, name)
+        for code, name in enumerate(names)
+    ]
+    train, valid, test = (
+        Part(table, codes, generator.permutation(np.concatenate(rows)))
+        for rows in zip(*drawn, strict=True)
+    )
+    return Parts(train, valid, test, names)
+
+
+def hold_out(
+    train: tuple[ArrayLike, ArrayLike],
+    test: tuple[ArrayLike, ArrayLike],
+    *,
+    valid: int,
+    seed: int,
+    classes: Sequence[str] | None = None,
+) -> Parts:
+    """Hold `valid` rows out of the training rows, each class by its share; keep the test rows."""
+    table, labels = _table(*train)
+    test_table, test_labels = _table(*test)
+    if not 1 <= valid < len(labels):
+        raise TaskError(
+            f"valid must be between 1 and {len(labels) - 1}, since there are {len(labels)} rows to "
+            f"hold validation rows out of, not {valid}"
+        )
+    codes, names = _encode(np.concatenate([labels, test_labels]), classes)
+    train_codes, test_codes = codes[: len(labels)], codes[len(labels) :]
+    generator = np.random.default_rng(seed)
+    held = _spread(train_codes, valid, generator)
+    kept = np.setdiff1d(np.arange(len(labels)), held)
+    return Parts(
+        Part(table, train_codes, generator.permutation(kept)),
+        Part(table, train_codes, generator.permutation(held)),
+        Part(test_table, test_codes, np.arange(len(test_codes))),
+        names,
+    )
+
+
+def one_versus_rest(
+    parts: Parts,
+    *,
+    seed: int,
+    order: Order = "drawn",
+    standardise: Standardise = "features",
+    source: str = "arrays",
+    prefix: str = "",
+) -> Stream:
+    """A binary task for each class: is a row of this class, or of any other?
+
+    All tasks share one set of inputs, so that ten tasks hold one copy of them and not ten.
+    """
+    inputs = cache(partial(_all_inputs, parts, standardise))
+    names = [prefix + name for name in parts.classes]
+    makers = {
+        names[code]: partial(_versus_rest, names[code], parts, inputs, code)
+        for code in _ordered(len(names), seed, order)
+    }
+    return Stream(makers, source=source)
+
+
+def class_groups(
+    parts: Parts,
+    size: int,
+    *,
+    seed: int,
+    kind: Kind | str = Kind.BINARY,
+    order: Order = "drawn",
+    standardise: Standardise = "features",
+    source: str = "arrays",
+) -> Stream:
+    """A task for each group of `size` classes, over the rows of those classes only.
+
+    Under `Kind.BINARY` each class of the group is a subtask of its own, against the others of the
+    group; under `Kind.CLASSES` they are the classes of one softmax. Classes are numbered within
+    their group, in the order drawn. The statistics for `standardise` come from the training rows of
+    all groups.
+    """
+    kind = Kind(kind)
+    count = len(parts.classes)
+    if size < 1 or count % size or (size == 1 and count > 1):
+        raise TaskError(
+            f"{count} classes cannot be parted into groups of {size}; give a size that divides "
+            f"{count} and is at least 2"
+        )
+    scale = cache(partial(Scale.fit, parts.train, standardise))
+    groups = _ordered(count, seed, order).reshape(-1, size)
+    makers = {
+        _group_name(number, [parts.classes[code] for code in group]): partial(
+            _group_task,
+            _group_name(number, [parts.classes[code] for code in group]),
+            parts,
+            scale,
+            group,
+            kind,
+        )
+        for number, group in enumerate(groups)
+    }
+    return Stream(makers, source=source)
+
+
+def permutations(
+    parts: Parts,
+    tasks: int,
+    *,
+    seed: int,
+    keep_first: bool = False,
+    standardise: Standardise = "features",
+    source: str = "arrays",
+) -> Stream:
+    """All classes under softmax in every task, the features in an order drawn for each task.
+
+    The stream holds one copy of the rows; a task's own copy is made when the task is. With
+    `keep_first` the first task has the features in their given order.
+    """
+    if tasks < 1:
+        raise TaskError(f"a stream of permutations needs at least 1 task, not {tasks}")
+    scale = cache(partial(Scale.fit, parts.train, standardise))
+    features = int(np.prod(parts.train.x.shape[1:]))
+    generator = np.random.default_rng(seed)
+    orders = [generator.permutation(features) for _ in range(tasks)]
+    if keep_first:
+        orders[0] = np.arange(features)
+    makers = {
+        f"permutation {number}": partial(
+            _permuted_task, f"permutation {number}", parts, scale, torch.from_numpy(chosen)
+        )
+        for number, chosen in enumerate(orders)
+    }
+    return Stream(makers, source=source)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """Inputs as float32 with mean 0 and standard deviation 1 over the training rows.
+
+    `mean` and `deviation` broadcast over a row: one number for the whole table, one for each
+    feature, or one for each channel (the first axis of a row).
+    """
+
+    mean: NDArray[np.float32]
+    deviation: NDArray[np.float32]
+
+    @classmethod
+    def fit(cls, train: Part, over: Standardise) -> "Scale":
+        """Statistics of training rows; validation and test rows must never be given here."""
+        axes = _axes(over, train.x.ndim)
+        if over is None:
+            return cls(np.zeros(1, np.float32), np.ones(1, np.float32))
+        count, total, squares = 0, 0.0, 0.0
+        # Squares are summed about a value near the mean, or a large mean would drown the variance.
+        pivot = next(train.chunks()).mean(axis=axes, keepdims=True, dtype=np.float64)
+        for rows in train.chunks():
+            centred = rows - pivot
+            count += centred.size // pivot.size
+            total = total + centred.sum(axis=axes, keepdims=True)
+            squares = squares + np.square(centred, out=centred).sum(axis=axes, keepdims=True)
+        offset = total / count
+        variance = np.maximum(squares / count - np.square(offset), 0.0)
+        deviation = np.sqrt(variance)
+        # A feature that never varies says nothing: it becomes 0, not a division by 0.
+        deviation = np.where(deviation > 0, deviation, 1.0)
+        return cls((pivot + offset)[0].astype(np.float32), deviation[0].astype(np.float32))
+
+    def apply(self, rows: NDArray[Any]) -> NDArray[np.float32]:
+        scaled: NDArray[np.float32] = np.subtract(rows, self.mean, dtype=np.float32)
+        scaled /= self.deviation
+        return scaled
+
+
+def inputs_of(part: Part, scale: Scale, features: Tensor | None = None) -> Tensor:
+    """The standardised rows of a part; with `features`, flattened and in that order of features."""
+    shape = part.x.shape[1:] if features is None else (len(features),)
+    inputs = torch.empty((len(part.rows), *shape))
+    for into, rows in zip(inputs.split(CHUNK), part.chunks(), strict=True):
+        scaled = torch.from_numpy(scale.apply(rows))
+        into.copy_(scaled if features is None else scaled.flatten(1)[:, features])
+    return inputs
+
+
+def _all_inputs(parts: Parts, standardise: Standardise) -> tuple[Tensor, Tensor, Tensor]:
+    scale = Scale.fit(parts.train, standardise)
+    train, valid, test = (inputs_of(p, scale) for p in (parts.train, parts.valid, parts.test))
+    return train, valid, test
+
+
+def _versus_rest(
+    name: str, parts: Parts, inputs: Callable[[], tuple[Tensor, Tensor, Tensor]], code: int
+) -> Task:
+    train, valid, test = inputs()
+    return Task(
+        name,
+        (train, parts.train.labels == code),
+        (valid, parts.valid.labels == code),
+        (test, parts.test.labels == code),
+        kind=Kind.BINARY,
+        outputs=1,
+    )
+
+
+def _group_name(number: int, classes: Sequence[str]) -> str:
+    return f"group {number}: {', '.join(classes)}"
+
+
+def _group_task(
+    name: str, parts: Parts, scale: Callable[[], Scale], group: NDArray[np.int64], kind: Kind
+) -> Task:
+    def rows(part: Part) -> tuple[Tensor, NDArray[Any]]:
+        own = part.of_classes(group)
+        membership = own.labels[:, None] == group
+        return inputs_of(own, scale()), (
+            membership if kind is Kind.BINARY else membership.argmax(axis=1)
+        )
+
+    train, valid, test = rows(parts.train), rows(parts.valid), rows(parts.test)
+    return Task(name, train, valid, test, kind=kind, outputs=len(group))
+
+
+def _permuted_task(name: str, parts: Parts, scale: Callable[[], Scale], features: Tensor) -> Task:
+    train, valid, test = (
+        (inputs_of(part, scale(), features), part.labels)
+        for part in (parts.train, parts.valid, parts.test)
+    )
+    return Task(name, train, valid, test, kind=Kind.CLASSES, outputs=len(parts.classes))
+
+
+def _table(x: ArrayLike, y: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
+    table, labels = np.asarray(x), np.asarray(y)
+    if table.ndim < 2 or table.dtype.kind not in "biuf":
+        raise TaskError(
+            "inputs must be a numeric array with rows first and at least one feature axis, not "
+            f"{table.dtype} of shape {table.shape}"
+        )
+    if labels.shape != table.shape[:1]:
+        raise TaskError(
+            f"{len(table)} rows of inputs but labels of shape {labels.shape}; give one label a row"
+        )
+    return table, labels
+
+
+def _encode(
+    labels: NDArray[Any], classes: Sequence[str] | None
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    distinct, codes = np.unique(labels, return_inverse=True)
+    names = tuple(str(label) for label in distinct) if classes is None else tuple(classes)
+    if len(names) != len(distinct) or len(set(names)) != len(names):
+        raise TaskError(
+            f"{len(names)} class names for {len(distinct)} distinct labels; give one name for each "
+            "label, in sorted order of the labels, and no name twice"
+        )
+    return codes.astype(np.int64), names
+
+
+def _check_sizes(sizes: Sizes) -> None:
+    counts = all(isinstance(size, int | np.integer) and size > 0 for size in sizes)
+    shares = all(0 < size < 1 for size in sizes) and sum(sizes) <= 1 + 1e-9
+    if len(sizes) != 3 or not (counts or shares):
+        raise TaskError(
+            "sizes must be three whole numbers of rows a class, such as (30, 30, 30), or three "
+            f"shares that sum to at most 1, such as (0.6, 0.2, 0.2), not {sizes!r}"
+        )
+
+
+def _cut(rows: NDArray[np.int64], sizes: Sizes, name: str) -> list[NDArray[np.int64]]:
+    """Train, valid and test rows of one class, of the sizes asked."""
+    if isinstance(sizes[0], int | np.integer):
+        ends = np.cumsum(sizes)
+    else:
+        ends = np.floor(np.cumsum(sizes) * len(rows) + 1e-9).astype(np.int64)
+    asked = " + ".join(str(size) for size in sizes)
+    if ends[-1] > len(rows) or ends[0] == 0 or (np.diff(ends) == 0).any():
+        raise TaskError(
+            f"class {name!r} has {len(rows)} rows, too few for train + valid + test = {asked}; "
+            "ask for fewer rows a class, or leave the class out"
+        )
+    return np.split(rows, ends)[:3]
+
+
+def _spread(
+    codes: NDArray[np.int64], wanted: int, generator: np.random.Generator
+) -> NDArray[np.int64]:
+    """So many rows at even steps through the rows sorted by class: each class gives its share."""
+    shuffled = generator.permutation(len(codes))
+    by_class = shuffled[np.argsort(codes[shuffled], kind="stable")]
+    steps: NDArray[np.int64] = np.arange(wanted) * len(codes) // wanted
+    return np.asarray(by_class[steps])
+
+
+def _ordered(count: int, seed: int, order: Order) -> NDArray[np.int64]:
+    if order not in ("drawn", "given"):
+        raise TaskError(f"order must be 'drawn' (from the seed) or 'given', not {order!r}")
+    # Not the generator that split the rows: the order should not hang on how many draws that took.
+    return (
+        np.random.default_rng([seed, 1]).permutation(count)
+        if order == "drawn"
+        else np.arange(count)
+    )
+
+
+def _axes(over: Standardise, ndim: int) -> tuple[int, ...]:
+    if over is None or over == "whole":
+        return tuple(range(ndim))
+    if over == "features":
+        return (0,)
+    if over == "channels":
+        return (0, *range(2, ndim))
+    raise TaskError(f"standardise must be 'whole', 'features', 'channels' or None, not {over!r}")
+
+
+def _listed(names: Sequence[str], most: int = 12) -> str:
+    shown = ", ".join(repr(name) for name in names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
