@@ -23,6 +23,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from sklearn.datasets import load_sample_images
 from torch import Tensor
+from torch.nn.functional import grid_sample
 
 from lifelong.data.files import DataError, data_directory, present
 from lifelong.data.mnist import read_mnist
@@ -34,7 +35,7 @@ Pixels: TypeAlias = NDArray[np.uint8]
 PAPER = (1000, 200, 5000)
 SIDE = 28
 TEXTURE = 25.0  # grey levels: the least standard deviation of a patch that may be a background
-CHUNK = 2000
+CHUNK = 256  # images turned at once, so that what is made on the way stays in the cache
 DIRECTORY = "mnist-variation"
 FILES_2007: dict[Variation, tuple[str, str]] = {
     "rotation-background": (
@@ -124,7 +125,8 @@ def turned(images: Pixels, angles: NDArray[np.float64]) -> Pixels:
     result = np.empty_like(images)
     for start in range(0, len(images), CHUNK):
         some = slice(start, start + CHUNK)
-        result[some] = _turn(torch.from_numpy(images[some]), torch.from_numpy(angles[some])).numpy()
+        sampled = _turn(torch.from_numpy(images[some].astype(np.float32)), angles[some])
+        result[some] = sampled.round().clamp(0, 255).numpy()
     return result
 
 
@@ -137,24 +139,35 @@ def overlaid(digits: Pixels, backgrounds: Pixels) -> Pixels:
 
 def photograph_patches(count: int, generator: np.random.Generator) -> Pixels:
     """Patches drawn uniformly from all places of the photographs with enough texture."""
-    windows = [sliding_window_view(photograph, (SIDE, SIDE)) for photograph in _photographs()]
-    places = np.concatenate([_textured_places(number, w) for number, w in enumerate(windows)])
+    photographs = _photographs()
+    places = np.concatenate([_textured_places(n, grey) for n, grey in enumerate(photographs)])
     drawn = places[generator.integers(len(places), size=count)]
     result = np.empty((count, SIDE, SIDE), np.uint8)
-    for number, window in enumerate(windows):
+    for number, grey in enumerate(photographs):
         here = drawn[:, 0] == number
-        result[here] = window[drawn[here, 1], drawn[here, 2]]
+        windows = sliding_window_view(grey, (SIDE, SIDE))
+        result[here] = windows[drawn[here, 1], drawn[here, 2]]
     return result
 
 
-def _textured_places(number: int, windows: Pixels) -> NDArray[np.int64]:
+def _textured_places(number: int, photograph: Pixels) -> NDArray[np.int64]:
     """(photograph, row, column) of the windows whose pixels deviate enough from their mean."""
-    rows, columns = np.nonzero(_deviations(windows) >= TEXTURE)
+    rows, columns = np.nonzero(_deviations(photograph) >= TEXTURE)
     return np.column_stack([np.full(len(rows), number), rows, columns])
 
 
-def _deviations(windows: Pixels) -> NDArray[np.float64]:
-    return np.stack([row.std(axis=(1, 2)) for row in windows])
+def _deviations(photograph: Pixels) -> NDArray[np.float64]:
+    """Standard deviation of each window, from sums of whole numbers, which are exact."""
+    pixels = SIDE * SIDE
+    grey = photograph.astype(np.int64)
+    variance = pixels * _window_sums(grey * grey) - _window_sums(grey) ** 2
+    return np.asarray(np.sqrt(variance) / pixels)
+
+
+def _window_sums(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    sums = np.pad(values.cumsum(axis=0).cumsum(axis=1), ((1, 0), (1, 0)))
+    corners = sums[SIDE:, SIDE:] - sums[:-SIDE, SIDE:] - sums[SIDE:, :-SIDE]
+    return np.asarray(corners + sums[:-SIDE, :-SIDE])
 
 
 def _photographs() -> list[Pixels]:
@@ -164,15 +177,14 @@ def _photographs() -> list[Pixels]:
     ]
 
 
-def _turn(images: Tensor, angles: Tensor) -> Tensor:
-    cos, sin, zero = angles.cos(), angles.sin(), torch.zeros_like(angles)
-    maps = torch.stack([cos, -sin, zero, sin, cos, zero], dim=1).reshape(-1, 2, 3).float()
-    shape = [len(images), 1, *images.shape[1:]]
-    grid = torch.nn.functional.affine_grid(maps, shape, align_corners=False)
-    sampled = torch.nn.functional.grid_sample(
-        images[:, None].float(), grid, mode="bilinear", align_corners=False
-    )
-    return sampled[:, 0].round().clamp(0, 255).to(torch.uint8)
+def _turn(images: Tensor, angles: NDArray[np.float64]) -> Tensor:
+    # Places in an image run from -1 to 1. Element by element, not by a matrix product, whose last
+    # bits may hang on the number of threads.
+    places = (torch.arange(SIDE) * 2 + 1) / SIDE - 1
+    across, down = places[None, None, :], places[None, :, None]
+    cos, sin = (torch.from_numpy(f(angles)).float()[:, None, None] for f in (np.cos, np.sin))
+    grid = torch.stack([cos * across - sin * down, sin * across + cos * down], dim=-1)
+    return grid_sample(images[:, None], grid, mode="bilinear", align_corners=False)[:, 0]
 
 
 def _look_alike_parts(
@@ -202,7 +214,7 @@ def _files_of_2007(directory: Path, variation: Variation) -> list[Path] | None:
     if len(both) == 1:
         raise DataError(
             f"mnist-variation: {both[0].name} is in {both[0].parent} but its other half is not; "
-            f"put both of {', '.join(FILES_2007[variation])} there, or neither to use the look-alike"
+            f"put both of {', '.join(FILES_2007[variation])} there, or neither for the look-alike"
         )
     return both or None
 
