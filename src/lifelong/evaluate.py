@@ -1,0 +1,170 @@
+"""How well a learner knows its tasks: AUROC and accuracy, task after task.
+
+AUROC is the paper's measure. A binary task scores the mean over its outputs (subtasks), a task of
+classes the mean over its classes, each against the rest. Accuracy is the share of right answers: of
+binary outputs at a threshold of one half, of classes by the largest probability.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
+from torch import Tensor
+
+from lifelong.results import Capacity, ResultMatrix
+from lifelong.streams import Stream
+from lifelong.tasks import Kind, Rows, Task, TaskError
+
+Measure: TypeAlias = Callable[[Kind, NDArray[Any], NDArray[Any]], float]
+
+BATCH = 2048  # rows predicted at once
+
+
+class Learner(Protocol):
+    """Whatever learns task after task and can say how it sees each of them."""
+
+    def learn(self, task: Task) -> Any: ...
+
+    def predict_proba(self, x: Tensor, *, task: str) -> Tensor: ...
+
+    def capacity(self, as_of: str | None = None) -> Capacity: ...
+
+
+@final
+@dataclass(frozen=True)
+class Step:
+    """One task learned: what the learner reported, and the results up to here."""
+
+    task: str
+    record: Any
+    results: ResultMatrix
+
+
+def evaluate(learner: Learner, stream: Stream) -> ResultMatrix:
+    """Learn each task of a stream, and after each score all tasks learned so far on test rows."""
+    return [step.results for step in steps(learner, stream)][-1]
+
+
+def steps(learner: Learner, stream: Stream) -> Iterator[Step]:
+    """`evaluate` one task at a time, for who wants to look on or to save on the way.
+
+    Test rows of earlier tasks are kept, training and validation rows are not.
+    """
+    so_far = _SoFar(stream.source)
+    for task in stream:
+        so_far.expect(task)
+        start = time.perf_counter()
+        record = learner.learn(task)
+        seconds = time.perf_counter() - start
+        name = task.name
+        del task  # before the next task is made, or two would be in memory
+        yield Step(name, record, so_far.score(learner, name, seconds))
+
+
+def auroc(kind: Kind, labels: NDArray[Any], probabilities: NDArray[Any]) -> float:
+    """Mean area under the ROC curve: over the outputs, or over the classes against the rest."""
+    hits = labels if kind is Kind.BINARY else labels[:, None] == np.arange(probabilities.shape[1])
+    columns = zip(hits.T, probabilities.T, strict=True)
+    return float(np.mean([roc_auc_score(truth, score) for truth, score in columns]))
+
+
+def accuracy(kind: Kind, labels: NDArray[Any], probabilities: NDArray[Any]) -> float:
+    """Share of right answers."""
+    if kind is Kind.BINARY:
+        return float(((probabilities >= 0.5) == (labels == 1)).mean())
+    return float((probabilities.argmax(axis=1) == labels).mean())
+
+
+MEASURES: dict[str, Measure] = {"auroc": auroc, "accuracy": accuracy}
+
+
+def score(learner: Learner, name: str, kind: Kind, rows: Rows) -> dict[str, float]:
+    """Every measure of one task on some rows of it."""
+    labels, probabilities = _predicted(learner, name, rows)
+    return {measure: call(kind, labels, probabilities) for measure, call in MEASURES.items()}
+
+
+@final
+class _SoFar:
+    """What is known of the tasks learned, and their test rows."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._tests: dict[str, tuple[Kind, Rows]] = {}
+        self._rows: list[list[dict[str, float]]] = []
+        self._capacity: list[Capacity] = []
+        self._as_of: list[Capacity] = []
+        self._seconds: list[float] = []
+
+    def expect(self, task: Task) -> None:
+        """Keep the test rows, and refuse before the hours of learning what cannot be scored."""
+        if task.name in self._tests:
+            raise TaskError(f"two tasks of the stream are named {task.name!r}; names must differ")
+        if task.test is None:
+            raise TaskError(
+                f"task {task.name!r} has no test rows to score it on; make it with test=(x, y)"
+            )
+        _require_all_labels(task.name, task.kind, task.outputs, task.test)
+        self._tests[task.name] = task.kind, task.test
+
+    def score(self, learner: Learner, name: str, seconds: float) -> ResultMatrix:
+        self._rows.append(
+            [score(learner, known, kind, rows) for known, (kind, rows) in self._tests.items()]
+        )
+        self._capacity.append(learner.capacity())
+        self._as_of.append(learner.capacity(as_of=name))
+        self._seconds.append(seconds)
+        return ResultMatrix.of(
+            list(self._tests),
+            {measure: self._matrix(measure) for measure in MEASURES},
+            capacity=self._capacity,
+            as_of=self._as_of,
+            seconds=self._seconds,
+            source=self._source,
+        )
+
+    def _matrix(self, measure: str) -> NDArray[np.float64]:
+        matrix = np.full((len(self._rows), len(self._rows)), np.nan)
+        for i, known in enumerate(self._rows):
+            matrix[i, : i + 1] = [scores[measure] for scores in known]
+        return matrix
+
+
+def _predicted(learner: Learner, name: str, rows: Rows) -> tuple[NDArray[Any], NDArray[Any]]:
+    labels, probabilities = [], []
+    for x, y in rows.batches(BATCH):
+        labels.append(y.cpu())
+        probabilities.append(learner.predict_proba(x, task=name).detach().cpu())
+    truth, predicted = torch.cat(labels).numpy(), torch.cat(probabilities).numpy()
+    _check_predictions(name, truth, predicted)
+    return truth, predicted
+
+
+def _check_predictions(name: str, truth: NDArray[Any], predicted: NDArray[Any]) -> None:
+    if predicted.ndim != 2 or len(predicted) != len(truth):
+        raise TaskError(
+            f"task {name!r}: predict_proba must give one row of probabilities for each of the "
+            f"{len(truth)} rows, one column an output, not shape {predicted.shape}"
+        )
+    if not np.isfinite(predicted).all():
+        raise TaskError(
+            f"task {name!r}: predict_proba gave numbers that are not finite; learning has probably "
+            "diverged: try a smaller learning rate"
+        )
+
+
+def _require_all_labels(name: str, kind: Kind, outputs: int, rows: Rows) -> None:
+    labels = torch.cat([y for _, y in rows.batches(BATCH)])
+    hits = labels if kind is Kind.BINARY else torch.nn.functional.one_hot(labels, outputs)
+    for column, share in enumerate(hits.float().mean(dim=0).tolist()):
+        if share in (0.0, 1.0):
+            what = "output" if kind is Kind.BINARY else "class"
+            raise TaskError(
+                f"task {name!r}, test: the rows of {what} {column} are all the same, so that its "
+                "AUROC is not defined; give test rows both of it and of others"
+            )
