@@ -27,7 +27,7 @@ Order: TypeAlias = Literal["drawn", "given"]
 Standardise: TypeAlias = Literal["whole", "features", "channels"] | None
 Sizes: TypeAlias = tuple[int, int, int] | tuple[float, float, float]
 
-CHUNK = 4096  # rows converted at once: bounds the copies made beside the result
+CHUNK = 1024  # rows converted at once: bounds the copies made beside the result
 
 
 @final
@@ -35,14 +35,22 @@ class Stream:
     """Tasks in the order in which they arrive, each made when it is asked for and then let go.
 
     A stream may be iterated any number of times; the tasks are equal each time. `source` says in
-    words what data it is made of, and belongs into the record of a run.
+    words what data it is made of, and belongs into the record of a run; `outputs` names the classes
+    that the outputs of each task stand for, where they have names.
     """
 
-    def __init__(self, makers: Mapping[str, Callable[[], Task]], *, source: str) -> None:
+    def __init__(
+        self,
+        makers: Mapping[str, Callable[[], Task]],
+        *,
+        source: str,
+        outputs: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
         if not makers:
             raise TaskError("a stream needs at least one task, but none was given")
         self._makers = dict(makers)
         self.source = source
+        self.outputs = {name: tuple(classes) for name, classes in (outputs or {}).items()}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -65,7 +73,8 @@ class Stream:
         """The stream that ends after so many tasks."""
         if not 1 <= tasks <= len(self):
             raise TaskError(f"this stream has 1 to {len(self)} tasks to take, not {tasks}")
-        return Stream(dict(list(self._makers.items())[:tasks]), source=self.source)
+        kept = dict(list(self._makers.items())[:tasks])
+        return Stream(kept, source=self.source, outputs=self.outputs)
 
     def __repr__(self) -> str:
         return f"Stream({len(self)} tasks, {self.source!r})"
@@ -106,26 +115,41 @@ class Parts:
 
 
 def split(
-    x: ArrayLike, y: ArrayLike, sizes: Sizes, *, seed: int, classes: Sequence[str] | None = None
+    x: ArrayLike,
+    y: ArrayLike,
+    sizes: Sizes,
+    *,
+    seed: int,
+    test: ArrayLike | None = None,
+    classes: Sequence[str] | None = None,
 ) -> Parts:
     """Part one table at random, class by class, into training, validation and test rows.
 
-    `sizes` are three numbers of rows a class, or three shares of each class's rows. `classes` names
-    the distinct labels in sorted order; without it a class is named by its label.
+    `sizes` are three numbers of rows a class, or three shares of each class's rows. `test` marks
+    the rows to draw test rows from, the others being for training and validation; without it all
+    rows are for all. `classes` names the distinct labels in sorted order; without it a class is
+    named by its label.
     """
     table, labels = _table(x, y)
-    _check_sizes(sizes)
     codes, names = _encode(labels, classes)
-    generator = np.random.default_rng(seed)
+    _check_sizes(sizes)
+    pools = _pools(len(labels), sizes, test)
+    generator = generator_for("rows", seed)
     drawn = [
-        _cut(generator.permutation(np.flatnonzero(codes == code)), sizes, name)
+        [
+            part
+            for mask, own in pools
+            for part in _cut(
+                generator.permutation(np.flatnonzero(mask & (codes == code))), own, name
+            )
+        ]
         for code, name in enumerate(names)
     ]
-    train, valid, test = (
+    parts = (
         Part(table, codes, generator.permutation(np.concatenate(rows)))
         for rows in zip(*drawn, strict=True)
     )
-    return Parts(train, valid, test, names)
+    return Parts(*parts, classes=names)
 
 
 def hold_out(
@@ -146,7 +170,7 @@ def hold_out(
         )
     codes, names = _encode(np.concatenate([labels, test_labels]), classes)
     train_codes, test_codes = codes[: len(labels)], codes[len(labels) :]
-    generator = np.random.default_rng(seed)
+    generator = generator_for("rows", seed)
     held = _spread(train_codes, valid, generator)
     kept = np.setdiff1d(np.arange(len(labels)), held)
     return Parts(
@@ -155,6 +179,24 @@ def hold_out(
         Part(test_table, test_codes, np.arange(len(test_codes))),
         names,
     )
+
+
+def generator_for(purpose: str, seed: int) -> np.random.Generator:
+    """A generator of its own for each purpose: no draw hangs on how much was drawn for another."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise TaskError(f"a seed must be a whole number from 0, not {seed!r}")
+    return np.random.default_rng([int(seed), *purpose.encode()])
+
+
+def consecutive(table: NDArray[Any], drawn: Parts) -> Parts:
+    """The same parts over a table of the rows drawn only: train rows first, then valid, then test.
+
+    For tables too costly to make whole: draw rows by their labels, then make those.
+    """
+    ends = np.cumsum([len(part.rows) for part in (drawn.train, drawn.valid, drawn.test)])
+    labels = np.concatenate([drawn.train.labels, drawn.valid.labels, drawn.test.labels])
+    parts = (Part(table, labels, rows) for rows in np.split(np.arange(ends[2]), ends[:2]))
+    return Parts(*parts, classes=drawn.classes)
 
 
 def one_versus_rest(
@@ -176,7 +218,8 @@ def one_versus_rest(
         names[code]: partial(_versus_rest, names[code], parts, inputs, code)
         for code in _ordered(len(names), seed, order)
     }
-    return Stream(makers, source=source)
+    outputs = {name: [own] for name, own in zip(names, parts.classes, strict=True)}
+    return Stream(makers, source=source, outputs=outputs)
 
 
 def class_groups(
@@ -193,7 +236,7 @@ def class_groups(
 
     Under `Kind.BINARY` each class of the group is a subtask of its own, against the others of the
     group; under `Kind.CLASSES` they are the classes of one softmax. Classes are numbered within
-    their group, in the order drawn. The statistics for `standardise` come from the training rows of
+    their group, in the order drawn (`Stream.outputs` names them). The statistics for `standardise` come from the training rows of
     all groups.
     """
     kind = Kind(kind)
@@ -205,18 +248,15 @@ def class_groups(
         )
     scale = cache(partial(Scale.fit, parts.train, standardise))
     groups = _ordered(count, seed, order).reshape(-1, size)
-    makers = {
-        _group_name(number, [parts.classes[code] for code in group]): partial(
-            _group_task,
-            _group_name(number, [parts.classes[code] for code in group]),
-            parts,
-            scale,
-            group,
-            kind,
-        )
-        for number, group in enumerate(groups)
-    }
-    return Stream(makers, source=source)
+    named = {f"group {number}": group for number, group in enumerate(groups)}
+    return Stream(
+        {
+            name: partial(_group_task, name, parts, scale, group, kind)
+            for name, group in named.items()
+        },
+        source=source,
+        outputs={name: [parts.classes[code] for code in group] for name, group in named.items()},
+    )
 
 
 def permutations(
@@ -237,7 +277,7 @@ def permutations(
         raise TaskError(f"a stream of permutations needs at least 1 task, not {tasks}")
     scale = cache(partial(Scale.fit, parts.train, standardise))
     features = int(np.prod(parts.train.x.shape[1:]))
-    generator = np.random.default_rng(seed)
+    generator = generator_for("features", seed)
     orders = [generator.permutation(features) for _ in range(tasks)]
     if keep_first:
         orders[0] = np.arange(features)
@@ -247,7 +287,7 @@ def permutations(
         )
         for number, chosen in enumerate(orders)
     }
-    return Stream(makers, source=source)
+    return Stream(makers, source=source, outputs=dict.fromkeys(makers, parts.classes))
 
 
 @final
@@ -319,10 +359,6 @@ def _versus_rest(
     )
 
 
-def _group_name(number: int, classes: Sequence[str]) -> str:
-    return f"group {number}: {', '.join(classes)}"
-
-
 def _group_task(
     name: str, parts: Parts, scale: Callable[[], Scale], group: NDArray[np.int64], kind: Kind
 ) -> Task:
@@ -372,6 +408,21 @@ def _encode(
     return codes.astype(np.int64), names
 
 
+def _pools(
+    count: int, sizes: Sizes, test: ArrayLike | None
+) -> list[tuple[NDArray[np.bool_], tuple[float, ...]]]:
+    """Which rows may be drawn from, and the sizes of the parts drawn from them."""
+    if test is None:
+        return [(np.ones(count, bool), sizes)]
+    marks = np.asarray(test)
+    if marks.shape != (count,) or marks.dtype != bool:
+        raise TaskError(
+            f"test must mark each of the {count} rows with True or False, not be an array of "
+            f"{marks.dtype} of shape {marks.shape}"
+        )
+    return [(~marks, sizes[:2]), (marks, sizes[2:])]
+
+
 def _check_sizes(sizes: Sizes) -> None:
     counts = all(isinstance(size, int | np.integer) and size > 0 for size in sizes)
     shares = all(0 < size < 1 for size in sizes) and sum(sizes) <= 1 + 1e-9
@@ -382,8 +433,8 @@ def _check_sizes(sizes: Sizes) -> None:
         )
 
 
-def _cut(rows: NDArray[np.int64], sizes: Sizes, name: str) -> list[NDArray[np.int64]]:
-    """Train, valid and test rows of one class, of the sizes asked."""
+def _cut(rows: NDArray[np.int64], sizes: tuple[float, ...], name: str) -> list[NDArray[np.int64]]:
+    """Rows of one class in parts of the sizes asked."""
     if isinstance(sizes[0], int | np.integer):
         ends = np.cumsum(sizes)
     else:
@@ -391,10 +442,10 @@ def _cut(rows: NDArray[np.int64], sizes: Sizes, name: str) -> list[NDArray[np.in
     asked = " + ".join(str(size) for size in sizes)
     if ends[-1] > len(rows) or ends[0] == 0 or (np.diff(ends) == 0).any():
         raise TaskError(
-            f"class {name!r} has {len(rows)} rows, too few for train + valid + test = {asked}; "
+            f"class {name!r} has {len(rows)} rows, too few for parts of {asked}; "
             "ask for fewer rows a class, or leave the class out"
         )
-    return np.split(rows, ends)[:3]
+    return np.split(rows, ends)[:-1]
 
 
 def _spread(
@@ -410,12 +461,7 @@ def _spread(
 def _ordered(count: int, seed: int, order: Order) -> NDArray[np.int64]:
     if order not in ("drawn", "given"):
         raise TaskError(f"order must be 'drawn' (from the seed) or 'given', not {order!r}")
-    # Not the generator that split the rows: the order should not hang on how many draws that took.
-    return (
-        np.random.default_rng([seed, 1]).permutation(count)
-        if order == "drawn"
-        else np.arange(count)
-    )
+    return generator_for("order", seed).permutation(count) if order == "drawn" else np.arange(count)
 
 
 def _axes(over: Standardise, ndim: int) -> tuple[int, ...]:

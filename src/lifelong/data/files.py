@@ -6,6 +6,7 @@ published hash, and only then moved to its place, so that a file in its place is
 """
 
 import os
+import shutil
 import tarfile
 import tempfile
 import zipfile
@@ -132,12 +133,13 @@ def _take(
     open_member: Callable[[str], IO[bytes]], directory: Path, members: Mapping[str, str]
 ) -> None:
     for name, member in members.items():
+        place = directory / name
+        place.parent.mkdir(parents=True, exist_ok=True)
         with open_member(member) as source, tempfile.TemporaryDirectory(dir=directory) as beside:
-            partial = Path(beside) / name
+            partial = Path(beside) / place.name
             with partial.open("wb") as target:
-                while block := source.read(1 << 20):
-                    target.write(block)
-            partial.replace(directory / name)
+                shutil.copyfileobj(source, target)
+            partial.replace(place)
 
 
 @final

@@ -27,7 +27,15 @@ from torch.nn.functional import grid_sample
 
 from lifelong.data.files import DataError, data_directory, present
 from lifelong.data.mnist import read_mnist
-from lifelong.streams import Order, Part, Parts, Stream, one_versus_rest, split
+from lifelong.streams import (
+    Order,
+    Parts,
+    Stream,
+    consecutive,
+    generator_for,
+    one_versus_rest,
+    split,
+)
 
 Variation: TypeAlias = Literal["rotation-background", "rotation", "background", "noise"]
 Pixels: TypeAlias = NDArray[np.uint8]
@@ -35,7 +43,7 @@ Pixels: TypeAlias = NDArray[np.uint8]
 PAPER = (1000, 200, 5000)
 SIDE = 28
 TEXTURE = 25.0  # grey levels: the least standard deviation of a patch that may be a background
-CHUNK = 256  # images turned at once, so that what is made on the way stays in the cache
+CHUNK = 1000  # images turned at once, so that what is made on the way stays in the cache
 DIRECTORY = "mnist-variation"
 FILES_2007: dict[Variation, tuple[str, str]] = {
     "rotation-background": (
@@ -109,7 +117,7 @@ def look_alike(images: Pixels, variation: Variation, *, seed: int) -> Pixels:
     Turning and background are drawn apart, so that `rotation` and `rotation-background` of one seed
     turn each digit by the same angle.
     """
-    turning, behind = np.random.default_rng([seed, 2]).spawn(2)
+    turning, behind = generator_for("variation", seed).spawn(2)
     digits = images
     if variation in ("rotation", "rotation-background"):
         digits = turned(digits, turning.uniform(0, 2 * np.pi, len(images)))
@@ -197,15 +205,9 @@ def _look_alike_parts(
     train, test = read_mnist(data_dir)
     images, labels = (np.concatenate(pair) for pair in zip(train, test, strict=True))
     drawn = split(images, labels, sizes, seed=seed)
-    parts = (drawn.train, drawn.valid, drawn.test)
-    rows = np.concatenate([part.rows for part in parts])
+    rows = np.concatenate([part.rows for part in (drawn.train, drawn.valid, drawn.test)])
     varied = look_alike(images[rows], variation, seed=seed).reshape(len(rows), -1)
-    ends = np.cumsum([len(part.rows) for part in parts])
-    train_part, valid_part, test_part = (
-        Part(varied, drawn.train.y[rows], numbers)
-        for numbers in np.split(np.arange(len(rows)), ends[:2])
-    )
-    return Parts(train_part, valid_part, test_part, drawn.classes)
+    return consecutive(varied, drawn)
 
 
 def _files_of_2007(directory: Path, variation: Variation) -> list[Path] | None:
