@@ -113,6 +113,10 @@ class Parts:
     test: Part
     classes: tuple[str, ...]
 
+    @property
+    def each(self) -> tuple[Part, Part, Part]:
+        return self.train, self.valid, self.test
+
 
 def split(
     x: ArrayLike,
@@ -145,11 +149,11 @@ def split(
         ]
         for code, name in enumerate(names)
     ]
-    parts = (
+    train, valid, tested = (
         Part(table, codes, generator.permutation(np.concatenate(rows)))
         for rows in zip(*drawn, strict=True)
     )
-    return Parts(*parts, classes=names)
+    return Parts(train, valid, tested, names)
 
 
 def hold_out(
@@ -193,10 +197,12 @@ def consecutive(table: NDArray[Any], drawn: Parts) -> Parts:
 
     For tables too costly to make whole: draw rows by their labels, then make those.
     """
-    ends = np.cumsum([len(part.rows) for part in (drawn.train, drawn.valid, drawn.test)])
-    labels = np.concatenate([drawn.train.labels, drawn.valid.labels, drawn.test.labels])
-    parts = (Part(table, labels, rows) for rows in np.split(np.arange(ends[2]), ends[:2]))
-    return Parts(*parts, classes=drawn.classes)
+    ends = np.cumsum([len(part.rows) for part in drawn.each])
+    labels = np.concatenate([part.labels for part in drawn.each])
+    train, valid, test = (
+        Part(table, labels, rows) for rows in np.split(np.arange(ends[2]), ends[:2])
+    )
+    return Parts(train, valid, test, drawn.classes)
 
 
 def one_versus_rest(
@@ -236,8 +242,8 @@ def class_groups(
 
     Under `Kind.BINARY` each class of the group is a subtask of its own, against the others of the
     group; under `Kind.CLASSES` they are the classes of one softmax. Classes are numbered within
-    their group, in the order drawn (`Stream.outputs` names them). The statistics for `standardise` come from the training rows of
-    all groups.
+    their group, in the order drawn; `Stream.outputs` names them. The statistics for `standardise`
+    come from the training rows of all groups.
     """
     kind = Kind(kind)
     count = len(parts.classes)
@@ -341,7 +347,7 @@ def inputs_of(part: Part, scale: Scale, features: Tensor | None = None) -> Tenso
 
 def _all_inputs(parts: Parts, standardise: Standardise) -> tuple[Tensor, Tensor, Tensor]:
     scale = Scale.fit(parts.train, standardise)
-    train, valid, test = (inputs_of(p, scale) for p in (parts.train, parts.valid, parts.test))
+    train, valid, test = (inputs_of(part, scale) for part in parts.each)
     return train, valid, test
 
 
@@ -369,15 +375,12 @@ def _group_task(
             membership if kind is Kind.BINARY else membership.argmax(axis=1)
         )
 
-    train, valid, test = rows(parts.train), rows(parts.valid), rows(parts.test)
+    train, valid, test = (rows(part) for part in parts.each)
     return Task(name, train, valid, test, kind=kind, outputs=len(group))
 
 
 def _permuted_task(name: str, parts: Parts, scale: Callable[[], Scale], features: Tensor) -> Task:
-    train, valid, test = (
-        (inputs_of(part, scale(), features), part.labels)
-        for part in (parts.train, parts.valid, parts.test)
-    )
+    train, valid, test = ((inputs_of(part, scale(), features), part.labels) for part in parts.each)
     return Task(name, train, valid, test, kind=Kind.CLASSES, outputs=len(parts.classes))
 
 

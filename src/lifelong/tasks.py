@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeAlias, final
 
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
 Array: TypeAlias = Any  # whatever `torch.as_tensor` takes: a NumPy array, a tensor, nested lists
 
@@ -66,6 +67,46 @@ class TensorRows:
         order = torch.randperm(len(self), generator=generator).to(self.x.device)
         for chosen in order.split(size):
             yield self.x[chosen], self.y[chosen]
+
+
+@final
+class DatasetRows:
+    """Examples that do not fit in memory: a torch `Dataset` of (input, label), by a DataLoader.
+
+    Anything with `__len__` and `__getitem__` will do. Its labels must be what the kind asks for: a
+    0 or 1 for each binary output, or one class number. They are checked as they are read.
+    """
+
+    def __init__(
+        self, dataset: "Dataset[Any]", kind: Kind | str, outputs: int, *, workers: int = 0
+    ) -> None:
+        self._dataset: Any = dataset  # torch's Dataset does not promise a length
+        self._kind = _kind("rows of a dataset", kind)
+        self._outputs = outputs
+        self._workers = workers
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(torch.as_tensor(self._dataset[0][0]).shape) if len(self) else ()
+
+    def batches(
+        self, size: int, generator: torch.Generator | None = None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        # Without a generator of its own a DataLoader would draw from the global one.
+        own = torch.Generator() if generator is None else generator
+        loader: DataLoader[Any] = DataLoader(
+            self._dataset,
+            batch_size=size,
+            shuffle=generator is not None,
+            generator=own,
+            num_workers=self._workers,
+        )
+        for x, y in loader:
+            inputs = _finite_float32("a batch of a dataset", x)
+            yield inputs, _labels("a batch of a dataset", y, self._kind, self._outputs)
 
 
 @final
@@ -129,28 +170,29 @@ class Task:
             )
         if not isinstance(rows, TensorRows):
             return rows
-        labels = self._labels(where, rows.y)
+        labels = _labels(where, rows.y, self.kind, self.outputs)
         if split == "train" and self.kind is Kind.BINARY:
             _refuse_one_class(where, labels)
         return TensorRows(rows.x, labels)
 
-    def _labels(self, where: str, y: Tensor) -> Tensor:
-        """Labels as the loss wants them: float columns, or one column of class numbers."""
-        if self.kind is Kind.CLASSES:
-            return _class_labels(where, y, self.outputs)
-        columns = y.reshape(len(y), -1)
-        if columns.shape[1] != self.outputs:
-            raise TaskError(
-                f"{where}: {columns.shape[1]} label columns for {self.outputs} binary outputs; "
-                "give one column of 0 and 1 for each output"
-            )
-        odd = columns[(columns != 0) & (columns != 1)]
-        if len(odd):
-            raise TaskError(
-                f"{where}: binary labels must be 0 or 1, but {odd[0].item()} is among them; "
-                "recode them, or pass kind='classes'"
-            )
-        return columns.float()
+
+def _labels(where: str, y: Tensor, kind: Kind, outputs: int) -> Tensor:
+    """Labels as the loss wants them: float columns, or one column of class numbers."""
+    if kind is Kind.CLASSES:
+        return _class_labels(where, y, outputs)
+    columns = y.reshape(len(y), -1)
+    if columns.shape[1] != outputs:
+        raise TaskError(
+            f"{where}: {columns.shape[1]} label columns for {outputs} binary outputs; "
+            "give one column of 0 and 1 for each output"
+        )
+    odd = columns[(columns != 0) & (columns != 1)]
+    if len(odd):
+        raise TaskError(
+            f"{where}: binary labels must be 0 or 1, but {odd[0].item()} is among them; "
+            "recode them, or pass kind='classes'"
+        )
+    return columns.float()
 
 
 def _as_tensors(name: str, split: str, x: Array, y: Array) -> TensorRows:

@@ -76,7 +76,7 @@ def animal_tasks(
         raise DataError(f"dimensions must be at least 1, not {dimensions}")
     numbers = np.arange(len(labels))[:, None]
     drawn = split(numbers, labels, per_class, seed=seed, test=test, classes=classes)
-    rows = [part.rows for part in (drawn.train, drawn.valid, drawn.test)]
+    rows = [part.rows for part in drawn.each]
     table = _reduced(read(np.concatenate(rows)).astype(np.float32), len(rows[0]), dimensions)
     return one_versus_rest(
         consecutive(table, drawn), seed=seed, order=order, standardise="whole", source=source

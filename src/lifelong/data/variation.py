@@ -205,7 +205,7 @@ def _look_alike_parts(
     train, test = read_mnist(data_dir)
     images, labels = (np.concatenate(pair) for pair in zip(train, test, strict=True))
     drawn = split(images, labels, sizes, seed=seed)
-    rows = np.concatenate([part.rows for part in (drawn.train, drawn.valid, drawn.test)])
+    rows = np.concatenate([part.rows for part in drawn.each])
     varied = look_alike(images[rows], variation, seed=seed).reshape(len(rows), -1)
     return consecutive(varied, drawn)
 
