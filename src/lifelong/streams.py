@@ -218,7 +218,7 @@ def one_versus_rest(
 
     All tasks share one set of inputs, so that ten tasks hold one copy of them and not ten.
     """
-    inputs = cache(partial(_all_inputs, parts, standardise))
+    inputs = cache(partial(_all_inputs, parts, _scale(parts, standardise)))
     names = [prefix + name for name in parts.classes]
     makers = {
         names[code]: partial(_versus_rest, names[code], parts, inputs, code)
@@ -245,19 +245,20 @@ def class_groups(
     their group, in the order drawn; `Stream.outputs` names them. The statistics for `standardise`
     come from the training rows of all groups.
     """
-    kind = Kind(kind)
+    if kind not in list(Kind):
+        raise TaskError(f"kind must be one of 'binary', 'classes', not {kind!r}")
     count = len(parts.classes)
     if size < 1 or count % size or (size == 1 and count > 1):
         raise TaskError(
             f"{count} classes cannot be parted into groups of {size}; give a size that divides "
             f"{count} and is at least 2"
         )
-    scale = cache(partial(Scale.fit, parts.train, standardise))
+    scale = _scale(parts, standardise)
     groups = _ordered(count, seed, order).reshape(-1, size)
     named = {f"group {number}": group for number, group in enumerate(groups)}
     return Stream(
         {
-            name: partial(_group_task, name, parts, scale, group, kind)
+            name: partial(_group_task, name, parts, scale, group, Kind(kind))
             for name, group in named.items()
         },
         source=source,
@@ -281,7 +282,7 @@ def permutations(
     """
     if tasks < 1:
         raise TaskError(f"a stream of permutations needs at least 1 task, not {tasks}")
-    scale = cache(partial(Scale.fit, parts.train, standardise))
+    scale = _scale(parts, standardise)
     features = int(np.prod(parts.train.x.shape[1:]))
     generator = generator_for("features", seed)
     orders = [generator.permutation(features) for _ in range(tasks)]
@@ -345,9 +346,14 @@ def inputs_of(part: Part, scale: Scale, features: Tensor | None = None) -> Tenso
     return inputs
 
 
-def _all_inputs(parts: Parts, standardise: Standardise) -> tuple[Tensor, Tensor, Tensor]:
-    scale = Scale.fit(parts.train, standardise)
-    train, valid, test = (inputs_of(part, scale) for part in parts.each)
+def _scale(parts: Parts, standardise: Standardise) -> Callable[[], Scale]:
+    """Fitted when the first task is made; a wrong `standardise` is refused at once."""
+    _axes(standardise, parts.train.x.ndim)
+    return cache(partial(Scale.fit, parts.train, standardise))
+
+
+def _all_inputs(parts: Parts, scale: Callable[[], Scale]) -> tuple[Tensor, Tensor, Tensor]:
+    train, valid, test = (inputs_of(part, scale()) for part in parts.each)
     return train, valid, test
 
 
