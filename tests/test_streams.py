@@ -321,7 +321,7 @@ def test_split_refuses(changes, message):
 def test_other_refusals():
     x, y = table()
     parts = bad()
-    with pytest.raises(TaskError, match="valid must be between 1 and 47, .* not 48"):
+    with pytest.raises(TaskError, match=r"valid must be between 1 and 47, .* not 48"):
         hold_out((x, y), (x, y), valid=48, seed=0)
     with pytest.raises(TaskError, match="4 classes cannot be parted into groups of 3"):
         class_groups(parts, 3, seed=0)
@@ -329,9 +329,9 @@ def test_other_refusals():
         class_groups(parts, 2, seed=0, kind="both")
     with pytest.raises(TaskError, match="at least 1 task, not 0"):
         permutations(parts, 0, seed=0)
-    with pytest.raises(TaskError, match="order must be 'drawn' .* not 'random'"):
+    with pytest.raises(TaskError, match=r"order must be 'drawn' .* not 'random'"):
         one_versus_rest(parts, seed=0, order="random")
-    with pytest.raises(TaskError, match="standardise must be 'whole', .* not 'rows'"):
+    with pytest.raises(TaskError, match=r"standardise must be 'whole', .* not 'rows'"):
         one_versus_rest(parts, seed=0, standardise="rows")
     with pytest.raises(TaskError, match="at least one task"):
         Stream({}, source="")

@@ -7,24 +7,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from lifelong.data.awa import awa
-from lifelong.data.cifar100 import cifar_100
-from lifelong.data.digits import digits
-from lifelong.data.features import features
+from lifelong.data import awa, cifar100, digits, features, mnist, variation
 from lifelong.data.files import DataError
-from lifelong.data.mnist import mnist, permuted_mnist
-from lifelong.data.variation import mnist_variation
 from lifelong.streams import Stream
 
 __all__ = ["DataError", "load", "names"]
 
 _DATA_SETS: dict[str, Callable[..., Stream]] = {
-    "digits": digits,
-    "mnist": mnist,
-    "permuted-mnist": permuted_mnist,
-    "mnist-variation": mnist_variation,
-    "cifar-100": cifar_100,
-    "awa": awa,
+    "digits": digits.digits,
+    "mnist": mnist.mnist,
+    "permuted-mnist": mnist.permuted_mnist,
+    "mnist-variation": variation.mnist_variation,
+    "cifar-100": cifar100.cifar_100,
+    "awa": awa.awa,
 }
 _FEATURES = "features:"
 
@@ -55,7 +50,7 @@ def load(
 
 def _maker(name: str) -> Callable[..., Stream]:
     if name.startswith(_FEATURES):
-        return partial(features, name.removeprefix(_FEATURES))
+        return partial(features.features, name.removeprefix(_FEATURES))
     if name not in _DATA_SETS:
         raise DataError(
             f"no data set {name!r}{_nearest(name, list(names()))}; there are {', '.join(names())}"

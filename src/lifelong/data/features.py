@@ -86,7 +86,7 @@ def animal_tasks(
 def read_npz(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays of an npz file of features, checked; nothing is ever unpickled."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             table = {
                 name: archive[name] for name in ("x", "y", "split", "names") if name in archive
             }

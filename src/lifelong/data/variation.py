@@ -14,6 +14,7 @@ Inputs are standardised by one mean and one standard deviation, those of all tra
 """
 
 import os
+import warnings
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -94,7 +95,9 @@ def mnist_variation(
 def read_amat(path: Path) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Rows of 784 numbers and a label, as text."""
     try:
-        rows = np.loadtxt(path, dtype=np.float32, ndmin=2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a file is empty is an error here, and said below
+            rows = np.loadtxt(path, dtype=np.float32, ndmin=2)
     except ValueError as error:
         raise DataError(
             f"{path}: every line must hold {SIDE**2} numbers and a label ({error}); the file is "
