@@ -1,5 +1,6 @@
 """Small files in the published formats, and the real ones where they are."""
 
+import gc
 import gzip
 import os
 import struct
@@ -65,10 +66,23 @@ class Site:
     root: Path
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "network" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
+
+
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    """A publisher's site on this machine."""
+def network(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Talk to this machine only, and collect here the sockets that requests leaves open."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    yield
+    gc.collect()
+
+
+@pytest.fixture
+def site(tmp_path: Path, network: None) -> Iterator[Site]:  # noqa: ARG001
+    """A publisher's site on this machine."""
     root = tmp_path / "site"
     root.mkdir()
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(root)))

@@ -67,8 +67,8 @@ def test_a_file_absent_at_the_publishers_is_named_with_its_place(site, tmp_path)
     assert list((tmp_path / "data").iterdir()) == []
 
 
-def test_offline_is_an_error_that_helps(tmp_path, monkeypatch):
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+@pytest.mark.usefixtures("network")
+def test_offline_is_an_error_that_helps(tmp_path):
     with socket.socket() as reserved:  # bound but not listening: connections are refused
         reserved.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{reserved.getsockname()[1]}/x.bin"
@@ -76,9 +76,8 @@ def test_offline_is_an_error_that_helps(tmp_path, monkeypatch):
             fetch("set", tmp_path, "x.bin", Remote(url, "md5:" + "0" * 32))
 
 
-def test_a_download_that_breaks_off_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-
+@pytest.mark.usefixtures("network")
+def test_a_download_that_breaks_off_leaves_nothing(tmp_path):
     def answer_half(listening: socket.socket) -> None:
         connection, _ = listening.accept()
         with connection:
