@@ -83,10 +83,22 @@ def accuracy(kind: Kind, labels: NDArray[Any], probabilities: NDArray[Any]) -> f
 MEASURES: dict[str, Measure] = {"auroc": auroc, "accuracy": accuracy}
 
 
-def score(learner: Learner, name: str, kind: Kind, rows: Rows) -> dict[str, float]:
+def score(learner: Learner, name: str, rows: Rows, *, kind: Kind, outputs: int) -> dict[str, float]:
     """Every measure of one task on some rows of it."""
     labels, probabilities = _predicted(learner, name, rows)
+    _check_predictions(name, (len(labels), outputs), probabilities)
     return {measure: call(kind, labels, probabilities) for measure, call in MEASURES.items()}
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Known:
+    """What is kept of a task that was learned."""
+
+    name: str
+    test: Rows
+    kind: Kind
+    outputs: int
 
 
 @final
@@ -95,7 +107,7 @@ class _SoFar:
 
     def __init__(self, source: str) -> None:
         self._source = source
-        self._tests: dict[str, tuple[Kind, Rows]] = {}
+        self._known: list[_Known] = []
         self._rows: list[list[dict[str, float]]] = []
         self._capacity: list[Capacity] = []
         self._as_of: list[Capacity] = []
@@ -103,24 +115,28 @@ class _SoFar:
 
     def expect(self, task: Task) -> None:
         """Keep the test rows, and refuse before the hours of learning what cannot be scored."""
-        if task.name in self._tests:
+        if any(known.name == task.name for known in self._known):
             raise TaskError(f"two tasks of the stream are named {task.name!r}; names must differ")
         if task.test is None:
             raise TaskError(
                 f"task {task.name!r} has no test rows to score it on; make it with test=(x, y)"
             )
-        _require_all_labels(task.name, task.kind, task.outputs, task.test)
-        self._tests[task.name] = task.kind, task.test
+        known = _Known(task.name, task.test, task.kind, task.outputs)
+        _require_all_labels(known)
+        self._known.append(known)
 
     def score(self, learner: Learner, name: str, seconds: float) -> ResultMatrix:
         self._rows.append(
-            [score(learner, known, kind, rows) for known, (kind, rows) in self._tests.items()]
+            [
+                score(learner, known.name, known.test, kind=known.kind, outputs=known.outputs)
+                for known in self._known
+            ]
         )
         self._capacity.append(learner.capacity())
         self._as_of.append(learner.capacity(as_of=name))
         self._seconds.append(seconds)
         return ResultMatrix.of(
-            list(self._tests),
+            [known.name for known in self._known],
             {measure: self._matrix(measure) for measure in MEASURES},
             capacity=self._capacity,
             as_of=self._as_of,
@@ -140,16 +156,14 @@ def _predicted(learner: Learner, name: str, rows: Rows) -> tuple[NDArray[Any], N
     for x, y in rows.batches(BATCH):
         labels.append(y.cpu())
         probabilities.append(learner.predict_proba(x, task=name).detach().cpu())
-    truth, predicted = torch.cat(labels).numpy(), torch.cat(probabilities).numpy()
-    _check_predictions(name, truth, predicted)
-    return truth, predicted
+    return torch.cat(labels).numpy(), torch.cat(probabilities).numpy()
 
 
-def _check_predictions(name: str, truth: NDArray[Any], predicted: NDArray[Any]) -> None:
-    if predicted.ndim != 2 or len(predicted) != len(truth):
+def _check_predictions(name: str, shape: tuple[int, int], predicted: NDArray[Any]) -> None:
+    if predicted.shape != shape:
         raise TaskError(
-            f"task {name!r}: predict_proba must give one row of probabilities for each of the "
-            f"{len(truth)} rows, one column an output, not shape {predicted.shape}"
+            f"task {name!r}: predict_proba must give one probability for each row and output, "
+            f"that is shape {shape}, not shape {predicted.shape}"
         )
     if not np.isfinite(predicted).all():
         raise TaskError(
@@ -158,13 +172,14 @@ def _check_predictions(name: str, truth: NDArray[Any], predicted: NDArray[Any]) 
         )
 
 
-def _require_all_labels(name: str, kind: Kind, outputs: int, rows: Rows) -> None:
-    labels = torch.cat([y for _, y in rows.batches(BATCH)])
-    hits = labels if kind is Kind.BINARY else torch.nn.functional.one_hot(labels, outputs)
+def _require_all_labels(known: _Known) -> None:
+    labels = torch.cat([y for _, y in known.test.batches(BATCH)])
+    binary = known.kind is Kind.BINARY
+    hits = labels if binary else torch.nn.functional.one_hot(labels, known.outputs)
     for column, share in enumerate(hits.float().mean(dim=0).tolist()):
         if share in (0.0, 1.0):
-            what = "output" if kind is Kind.BINARY else "class"
+            what = "output" if binary else "class"
             raise TaskError(
-                f"task {name!r}, test: the rows of {what} {column} are all the same, so that its "
-                "AUROC is not defined; give test rows both of it and of others"
+                f"task {known.name!r}, test: {what} {column} holds for {'every' if share else 'no'} "
+                "row, so that its AUROC is not defined; give test rows of it and of others"
             )

@@ -3,7 +3,6 @@
 import gc
 import gzip
 import os
-import struct
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,14 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from small_files import idx
 
 from lifelong.data.mnist import FILES
-
-
-def idx(array: np.ndarray) -> bytes:
-    """An idx file of bytes: magic number, sizes, numbers."""
-    sizes = struct.pack(f">{array.ndim}I", *array.shape)
-    return bytes([0, 0, 8, array.ndim]) + sizes + array.astype(np.uint8).tobytes()
 
 
 @pytest.fixture

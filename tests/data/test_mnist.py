@@ -6,7 +6,7 @@ import hashlib
 import numpy as np
 import pytest
 import torch
-from conftest import idx
+from small_files import idx
 
 from lifelong.data import DataError, load, mnist
 
