@@ -180,6 +180,6 @@ def _require_all_labels(known: _Known) -> None:
         if share in (0.0, 1.0):
             what = "output" if binary else "class"
             raise TaskError(
-                f"task {known.name!r}, test: {what} {column} holds for {'every' if share else 'no'} "
-                "row, so that its AUROC is not defined; give test rows of it and of others"
+                f"task {known.name!r}, test: {what} {column} holds for {'every' if share else 'no'}"
+                " row, so that its AUROC is not defined; give test rows of it and of others"
             )
