@@ -230,6 +230,13 @@ def test_statistics_come_from_training_rows_only():
     assert not torch.equal(plain.test.x, after.test.x)
 
 
+def test_a_large_mean_does_not_drown_what_varies():
+    x, y = table()
+    plain = next(iter(one_versus_rest(split(x, y, (6, 3, 3), seed=0), seed=0)))
+    far = next(iter(one_versus_rest(split(x + 1e9, y, (6, 3, 3), seed=0), seed=0)))
+    assert torch.allclose(plain.test.x, far.test.x, atol=1e-5)
+
+
 def test_a_feature_that_never_varies_becomes_zero():
     x, y = table()
     x[:, 2] = 7.0
@@ -306,6 +313,10 @@ def bad(**changes: Any) -> Any:
         ({"sizes": (0.97, 0.01, 0.01)}, "has 12 rows, too few"),
         ({"y": [0, 1]}, r"48 rows of inputs but labels of shape \(2,\)"),
         ({"x": np.array(["a"] * 48)}, "inputs must be a numeric array with rows first"),
+        (
+            {"x": np.full((48, 2), np.inf)},
+            r"must be finite numbers, but the value at \(0, 0\) is inf",
+        ),
         ({"classes": ["a", "b"]}, "2 class names for 4 distinct labels"),
         ({"classes": ["a", "b", "b", "c"]}, "no name twice"),
         ({"test": [True]}, r"test must mark each of the 48 rows .* shape \(1,\)"),

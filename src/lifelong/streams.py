@@ -407,7 +407,19 @@ def _table(x: ArrayLike, y: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
         raise TaskError(
             f"{len(table)} rows of inputs but labels of shape {labels.shape}; give one label a row"
         )
+    require_finite("inputs", table)
     return table, labels
+
+
+def require_finite(what: str, table: NDArray[Any]) -> None:
+    """Refuse NaN and infinity before a mean or a component spreads them over all rows."""
+    if table.dtype.kind != "f" or np.isfinite(table).all():
+        return
+    place = tuple(int(i) for i in np.argwhere(~np.isfinite(table))[0])
+    raise TaskError(
+        f"{what} must be finite numbers, but the value at {place} is {table[place]}; leave out or "
+        "fill in such rows first"
+    )
 
 
 def _encode(

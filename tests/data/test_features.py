@@ -119,6 +119,14 @@ def test_damaged_and_absent_npz_files_are_refused(tmp_path):
         load_small(path, dimensions=0)
 
 
+def test_features_that_are_not_finite_are_refused(tmp_path):
+    made = table()
+    made["x"][:, 5] = np.nan
+    np.savez(tmp_path / "t.npz", **made)
+    with pytest.raises(TaskError, match=r"features must be finite .* at \(0, 5\) is nan"):
+        load_small(tmp_path / "t.npz")
+
+
 def write_awa2(home, made: dict[str, np.ndarray]) -> None:
     folder = home / "Animals_with_Attributes2" / "Features" / "ResNet101"
     folder.mkdir(parents=True)

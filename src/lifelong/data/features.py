@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
 from lifelong.data.files import DataError, data_directory
-from lifelong.streams import Order, Stream, consecutive, one_versus_rest, split
+from lifelong.streams import Order, Stream, consecutive, one_versus_rest, require_finite, split
 
 PER_CLASS = (30, 30, 30)
 DIMENSIONS = 500
@@ -77,7 +77,9 @@ def animal_tasks(
     numbers = np.arange(len(labels))[:, None]
     drawn = split(numbers, labels, per_class, seed=seed, test=test, classes=classes)
     rows = [part.rows for part in drawn.each]
-    table = _reduced(read(np.concatenate(rows)).astype(np.float32), len(rows[0]), dimensions)
+    table = read(np.concatenate(rows)).astype(np.float32)
+    require_finite("features", table)
+    table = _reduced(table, len(rows[0]), dimensions)
     return one_versus_rest(
         consecutive(table, drawn), seed=seed, order=order, standardise="whole", source=source
     )
