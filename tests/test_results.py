@@ -114,7 +114,12 @@ def test_the_meaning_is_said_in_every_place_that_shows_the_matrix():
     assert json.loads(results().to_json())["meaning"] == meaning
     assert results().to_frame().attrs["meaning"] == meaning
     assert str(results()).startswith(meaning)
-    assert "0.9500  0.8000  b" in str(results())
+    assert str(results()).split("\n\n")[1].splitlines() == [
+        "auroc     j=0     j=1     j=2",
+        "i=0    0.9000                  a",
+        "i=1    0.9500  0.8000          b",
+        "i=2    0.7000  0.8500  0.6000  c",
+    ]
 
 
 def test_the_frame_is_long_and_in_plain_words():

@@ -237,11 +237,16 @@ class ResultMatrix:
         return "\n\n".join([f"{MEANING}.", *(self._table(measure) for measure in self.scores)])
 
     def _table(self, measure: str) -> str:
-        rows = [f"{measure}  " + "  ".join(f"{'j=' + str(j):>6}" for j in range(len(self.tasks)))]
+        count = len(self.tasks)
+        lines = [(measure, [f"j={j}" for j in range(count)], "")]
         for i, name in enumerate(self.tasks):
-            known = "  ".join(f"{score:6.4f}" for score in self.scores[measure][i, : i + 1])
-            rows.append(f"i={i}  {known}  {name}")
-        return "\n".join(rows)
+            known = [f"{score:.4f}" for score in self.scores[measure][i, : i + 1]]
+            lines.append((f"i={i}", known + [""] * (count - i - 1), name))
+        width = max(len(measure), len(f"i={count}"))
+        return "\n".join(
+            "  ".join([first.ljust(width), *(cell.rjust(6) for cell in cells), last]).rstrip()
+            for first, cells, last in lines
+        )
 
 
 _AS_OF = "as_of_"

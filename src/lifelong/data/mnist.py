@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from lifelong.data.files import DataError, Remote, data_directory, fetch, present
 from lifelong.streams import Order, Parts, Stream, hold_out, one_versus_rest, permutations
 
-# The publisher's own server no longer gives the files out; this copy is the one he points to, and
-# the hashes are those of the files he published.
+# The publisher's own server no longer gives the files out; this copy is the one that torchvision
+# takes, and the hashes are those of the files as published.
 MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 FILES = {
     "train-images-idx3-ubyte": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
