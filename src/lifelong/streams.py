@@ -139,16 +139,16 @@ def split(
     _check_sizes(sizes)
     pools = _pools(len(labels), sizes, test)
     generator = generator_for("rows", seed)
-    drawn = [
-        [
-            part
-            for mask, own in pools
-            for part in _cut(
-                generator.permutation(np.flatnonzero(mask & (codes == code))), own, name
-            )
+
+    def draw(code: int, name: str) -> list[NDArray[np.int64]]:
+        rows = [np.flatnonzero(mask & (codes == code)) for mask, _ in pools]
+        cuts = [
+            _cut(generator.permutation(pool), own, name)
+            for pool, (_, own) in zip(rows, pools, strict=True)
         ]
-        for code, name in enumerate(names)
-    ]
+        return [part for cut in cuts for part in cut]
+
+    drawn = [draw(code, name) for code, name in enumerate(names)]
     train, valid, tested = (
         Part(table, codes, generator.permutation(np.concatenate(rows)))
         for rows in zip(*drawn, strict=True)
@@ -324,13 +324,14 @@ class Scale:
             total = total + centred.sum(axis=axes, keepdims=True)
             squares = squares + np.square(centred, out=centred).sum(axis=axes, keepdims=True)
         offset = total / count
-        variance = np.maximum(squares / count - np.square(offset), 0.0)
-        deviation = np.sqrt(variance)
-        # A feature that never varies says nothing: it becomes 0, not a division by 0.
-        deviation = np.where(deviation > 0, deviation, 1.0)
+        mean = pivot + offset
+        deviation = np.sqrt(np.maximum(squares / count - np.square(offset), 0.0))
+        # A feature that never varies says nothing: it becomes 0, or the rounding of its mean would
+        # be blown up to the size of the others.
+        deviation = np.where(deviation > 1e-12 * np.abs(mean), deviation, 1.0)
         # In the precision of the rows, so that a large mean is subtracted before it is rounded.
         precision = np.result_type(train.x, np.float32)
-        return cls((pivot + offset)[0].astype(precision), deviation[0].astype(precision))
+        return cls(mean[0].astype(precision), deviation[0].astype(precision))
 
     def apply(self, rows: NDArray[Any], into: NDArray[np.float32]) -> None:
         np.subtract(rows, self.mean, out=into, casting="same_kind")

@@ -143,6 +143,14 @@ def test_only_the_members_asked_are_taken_from_an_archive(site, tmp_path, pack, 
     fetch_archive("set", directory, members, Remote("http://127.0.0.1:9/", "md5:0"))  # all there
 
 
+def test_an_archive_put_there_by_hand_is_used_and_kept(tmp_path):
+    (tmp_path / "a.zip").write_bytes(zip_of({"top/a.bin": b"A"}))
+    never = Remote("http://127.0.0.1:9/a.zip", "md5:" + "0" * 32)
+    fetch_archive("set", tmp_path, {"a.bin": "top/a.bin"}, never)
+    assert (tmp_path / "a.bin").read_bytes() == b"A"
+    assert (tmp_path / "a.zip").exists()
+
+
 def test_an_archive_without_the_member_is_refused_and_not_kept(site, tmp_path):
     source = remote(site, "a.tar.gz", tar_of({"other": b"A"}))
     with pytest.raises(DataError, match=r"set: cannot take \['a.bin'\] from .*a.tar.gz"):

@@ -97,7 +97,7 @@ def _texts(directory: Path) -> list[Path]:
 
 
 def _read_files(paths: list[Path], rows: NDArray[np.int64]) -> NDArray[np.float32]:
-    vectors = [_numbers(paths[row], paths[row].read_text().split()) for row in rows]
+    vectors = [_numbers(paths[row], _words(paths[row])) for row in rows]
     for row, vector in zip(rows, vectors, strict=True):
         _require_length(paths[row], vector, len(vectors[0]))
     return np.stack(vectors)
@@ -108,7 +108,7 @@ def _resnet(directory: Path) -> _Table:
     features = {name: f"{AWA2}/{name}" for name in (FEATURES, LABELS)}
     fetch_archive("awa", home, features, FEATURES_ARCHIVE)
     fetch_archive("awa", home, {CLASSES: f"{AWA2}/{CLASSES}"}, CLASSES_ARCHIVE)
-    labels = _numbers(home / LABELS, (home / LABELS).read_text().split()).astype(np.int64)
+    labels = _numbers(home / LABELS, _words(home / LABELS)).astype(np.int64)
     names = _class_names(home / CLASSES)
     unnamed = sorted(set(labels.tolist()) - set(names))
     if unnamed:
@@ -122,7 +122,11 @@ def _resnet(directory: Path) -> _Table:
 
 def _class_names(path: Path) -> dict[int, str]:
     """Lines of a number and a name."""
-    pairs = [line.split() for line in path.read_text().splitlines() if line.strip()]
+    pairs = [
+        line.split()
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines()
+        if line.strip()
+    ]
     if not all(len(pair) == 2 and pair[0].isdigit() for pair in pairs):
         raise DataError(f"{path}: every line must hold a number and a name; get the file again")
     return {int(number): name for number, name in pairs}
@@ -148,8 +152,13 @@ def _read_lines(path: Path, count: int, rows: NDArray[np.int64]) -> NDArray[np.f
 
 
 def _numbered(path: Path) -> Iterator[tuple[int, str]]:
-    with path.open() as lines:
+    with path.open(encoding="utf-8", errors="replace") as lines:
         yield from enumerate(line for line in lines if line.strip())
+
+
+def _words(path: Path) -> list[str]:
+    # A byte that is no text becomes a word that is no number, which is refused with the path.
+    return path.read_text(encoding="utf-8", errors="replace").split()
 
 
 def _numbers(path: Path, words: list[str]) -> NDArray[np.float32]:

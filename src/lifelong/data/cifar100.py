@@ -83,4 +83,4 @@ def read_bin(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
 
 def read_names(path: Path) -> list[str]:
     """Names of the classes, one a line, in the order of their labels."""
-    return path.read_text(encoding="utf-8").split()
+    return path.read_text(encoding="utf-8", errors="replace").split()

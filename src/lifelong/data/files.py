@@ -58,11 +58,13 @@ def fetch_archive(
     """Download a tar or zip archive and take `members` from it: name in the directory → member.
 
     Only these members are read, by name, so that an archive cannot write anywhere else; the archive
-    itself is not kept.
+    itself is not kept, unless it was there before.
     """
     if all((directory / name).is_file() for name in members):
         return
-    archive = _download(data_set, directory, Path(remote.url).name, remote, list(members))
+    name = Path(remote.url).name
+    brought = present(directory, name)  # put there by the user, who may want to keep it
+    archive = brought or _download(data_set, directory, name, remote, list(members))
     try:
         _unpack(archive, directory, members)
     except (KeyError, tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as error:
@@ -70,14 +72,15 @@ def fetch_archive(
             f"{data_set}: cannot take {list(members)} from {archive}: {error}"
         ) from error
     finally:
-        archive.unlink(missing_ok=True)
+        if not brought:
+            archive.unlink(missing_ok=True)
 
 
 def absent(data_set: str, directory: Path, names: list[str], why: str) -> DataError:
     """The error for files that are neither there nor to be had."""
     return DataError(
-        f"{data_set} needs {', '.join(names)} in {directory}, {why}. Put the files there, or name "
-        f"the directory above it with data_dir= (--data-dir) or ${VARIABLE}. "
+        f"{data_set} needs {', '.join(names)} in {directory}, {why}. Put the files there, or give "
+        f"another data directory with data_dir= (--data-dir) or ${VARIABLE}. "
         "The data set 'digits' needs no files."
     )
 
