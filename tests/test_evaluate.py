@@ -40,8 +40,9 @@ class Means:
 
     def capacity(self, as_of: str | None = None) -> Capacity:
         tasks = list(self.means)
-        count = len(tasks) if as_of is None else tasks.index(as_of) + 1
-        return Capacity(count * 10, count * 9, count * 8)
+        if as_of is None:
+            return Capacity(len(tasks) * 10, len(tasks) * 9, len(tasks) * 8)
+        return Capacity(10, 9, tasks.index(as_of))
 
 
 def test_auroc_by_hand():
@@ -101,7 +102,7 @@ def test_every_task_known_is_scored_after_every_task(options):
         assert np.isnan(r[0, 1])
         assert r[0, 0] == r[1, 0] > 0.5
     assert results.capacity == (Capacity(10, 9, 8), Capacity(20, 18, 16))
-    assert results.as_of == results.capacity
+    assert results.as_of == (Capacity(10, 9, 0), Capacity(10, 9, 1))
     assert (results.seconds > 0).all()
 
 
