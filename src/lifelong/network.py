@@ -1,0 +1,393 @@
+"""Networks as data: a skeleton that says how to compute, tensors by name, and when units were born.
+
+A hidden *unit* (a neuron, or the filter of a convolution) belongs to a *group*: the outputs of one
+layer. Each axis of each tensor runs over the units of a group, as receiver or as sender, or over
+something that does not grow. Layers do not know that they grow: `surgery` changes tensors by their
+axes alone, the same for a linear layer as for a convolution.
+
+Units are only ever appended, so the network as it was known to a task is a prefix of every axis.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Protocol, TypeAlias, final
+
+import msgspec
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lifelong.tasks import Kind, Task
+
+INPUTS = "inputs"  # the group of input features or channels: it is selected from, and never grows
+HEAD = ("head.weight", "head.bias")
+
+Tensors: TypeAlias = Mapping[str, Tensor]
+
+
+class NetworkError(ValueError):
+    """A network that cannot be built; the message says what came and what is allowed."""
+
+
+@final
+class Axis(msgspec.Struct, frozen=True):
+    """Which units an axis of a tensor runs over.
+
+    A receiver's entries are what the unit computes with; a sender's are what others take from it.
+    After a flatten one unit spans several neighbouring positions.
+    """
+
+    group: str
+    receives: bool = False
+    span: int = 1
+
+
+Axes: TypeAlias = tuple[Axis | None, ...]
+
+
+@final
+class Linear(msgspec.Struct, frozen=True, tag="linear"):
+    """A fully connected layer; its units form the group of the same name."""
+
+    name: str
+    units: int
+
+
+@final
+class Convolution(msgspec.Struct, frozen=True, tag="convolution"):
+    """A square convolution with stride 1; its filters form the group of the same name."""
+
+    name: str
+    units: int
+    kernel: int
+    padding: int
+
+
+@final
+class MaxPool(msgspec.Struct, frozen=True, tag="max_pool"):
+    """The largest value of each square of this size."""
+
+    size: int
+
+
+@final
+class Flatten(msgspec.Struct, frozen=True, tag="flatten"):
+    """Maps to rows, channel by channel, so that a channel's positions stay together."""
+
+
+@final
+class Relu(msgspec.Struct, frozen=True, tag="relu"):
+    """What is above zero."""
+
+
+Layer: TypeAlias = Linear | Convolution | MaxPool | Flatten | Relu
+
+
+class Skeleton(Protocol):
+    """How to compute from named tensors of whatever width, and what their axes mean.
+
+    The door for arbitrary modules: surgery, selection and training ask for nothing but this.
+    """
+
+    @property
+    def inputs(self) -> tuple[int, ...]: ...
+
+    @property
+    def widths(self) -> Mapping[str, int]:
+        """Units of each hidden group before any growth, in the order of computation."""
+        ...
+
+    @property
+    def axes(self) -> Mapping[str, Axes]:
+        """Of every tensor, the head's two among them."""
+        ...
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Of a tensor before any growth, with one output in the head."""
+        ...
+
+    def features(self, tensors: Tensors, x: Tensor) -> Tensor: ...
+
+    def multiply_adds(self, tensors: Tensors) -> int: ...
+
+
+@final
+class Chain(msgspec.Struct, frozen=True, dict=True):
+    """Layers one after the other, ending in rows of features that a head reads.
+
+    The functions are called directly on the tensors. That answers a single row faster than an
+    `nn.Sequential`, and costs the same in training.
+    """
+
+    inputs: tuple[int, ...]
+    layers: tuple[Layer, ...]
+
+    @cached_property
+    def widths(self) -> dict[str, int]:
+        return {layer.name: layer.units for layer in _with_weights(self.layers)}
+
+    @cached_property
+    def axes(self) -> dict[str, Axes]:
+        axes: dict[str, Axes] = {}
+        for layer, sender, _ in self._senders():
+            receiver = Axis(layer.name, receives=True)
+            kernel = (None, None) if isinstance(layer, Convolution) else ()
+            axes[f"{layer.name}.weight"] = (receiver, sender, *kernel)
+            axes[f"{layer.name}.bias"] = (receiver,)
+        axes["head.weight"] = (None, Axis(_with_weights(self.layers)[-1].name))
+        axes["head.bias"] = (None,)
+        return axes
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        layer = next((x for x in _with_weights(self.layers) if name == f"{x.name}.weight"), None)
+        kernel = (layer.kernel,) * 2 if isinstance(layer, Convolution) else ()
+        widths = {INPUTS: self.inputs[0], **self.widths}
+        sized = [axis for axis in self.axes[name] if axis is not None]
+        fixed = () if any(axis.receives for axis in sized) else (1,)
+        return (*fixed, *(widths[axis.group] * axis.span for axis in sized), *kernel)
+
+    def features(self, tensors: Tensors, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            match layer:
+                case Linear(name):
+                    x = F.linear(x, tensors[f"{name}.weight"], tensors[f"{name}.bias"])
+                case Convolution(name, padding=padding):
+                    weight, bias = tensors[f"{name}.weight"], tensors[f"{name}.bias"]
+                    x = F.conv2d(x, weight, bias, padding=padding)
+                case Relu():
+                    x = F.relu(x)
+                case MaxPool(size):
+                    x = F.max_pool2d(x, size)
+                case Flatten():
+                    x = x.flatten(1)
+        return x
+
+    def multiply_adds(self, tensors: Tensors) -> int:
+        """Of one row: each weight of a layer is used once for every position of its output."""
+        weights = ((f"{layer.name}.weight", area) for layer, _, area in self._senders())
+        return tensors["head.weight"].numel() + sum(
+            tensors[name].numel() * positions for name, positions in weights
+        )
+
+    def _senders(self) -> Iterator[tuple[Linear | Convolution, Axis, int]]:
+        """Each layer with weights, the axis that it reads, and the positions of its output."""
+        sender, area = Axis(INPUTS), self.inputs[1:]
+        for layer in self.layers:
+            match layer:
+                case Convolution(name, kernel=kernel, padding=padding):
+                    area = tuple(side + 2 * padding - kernel + 1 for side in area)
+                    yield layer, sender, math.prod(area)
+                    sender = Axis(name)
+                case MaxPool(size):
+                    area = tuple(side // size for side in area)
+                case Flatten():
+                    sender, area = Axis(sender.group, span=math.prod(area)), ()
+                case Linear(name):
+                    yield layer, sender, 1
+                    sender = Axis(name)
+                case Relu():
+                    pass
+            if any(side < 1 for side in area):
+                raise NetworkError(f"inputs of shape {self.inputs} leave nothing after {layer}")
+
+
+def _with_weights(layers: Sequence[Layer]) -> list[Linear | Convolution]:
+    return [layer for layer in layers if isinstance(layer, Linear | Convolution)]
+
+
+def mlp(inputs: int, widths: Sequence[int]) -> Chain:
+    """Fully connected layers with ReLU, of any depth; `mlp(784, [312, 128])` is the paper's."""
+    _check_sizes(inputs=[inputs], widths=widths)
+    return Chain((int(inputs),), tuple(_hidden(widths)))
+
+
+def convnet(
+    inputs: tuple[int, int, int],
+    filters: Sequence[int],
+    widths: Sequence[int],
+    *,
+    kernel: int = 5,
+    pool: Sequence[bool] | None = None,
+) -> Chain:
+    """Convolutions that keep the size of the image, each with ReLU and, where `pool` says so, a
+    2 x 2 pooling (everywhere unless given); then a flatten and fully connected layers.
+    """
+    _check_sizes(inputs=inputs, filters=filters, widths=widths, kernel=[kernel])
+    pooled = [True] * len(filters) if pool is None else list(pool)
+    if len(inputs) != 3 or len(pooled) != len(filters) or kernel % 2 == 0:
+        raise NetworkError(
+            "a convnet takes inputs (channels, height, width), one `pool` for each of `filters` "
+            f"and an odd kernel, not inputs={inputs}, pool={pool}, kernel={kernel}"
+        )
+    layers: list[Layer] = []
+    for number, (units, pools) in enumerate(zip(filters, pooled, strict=True), 1):
+        layers += [Convolution(f"conv{number}", units, kernel, kernel // 2), Relu()]
+        layers += [MaxPool(2)] if pools else []
+    chain = Chain(tuple(inputs), (*layers, Flatten(), *_hidden(widths)))
+    _ = chain.axes  # refuses an image that the poolings shrink to nothing
+    return chain
+
+
+def alexnet(inputs: tuple[int, int, int] = (3, 32, 32)) -> Chain:
+    """The paper's modified AlexNet. It does not say where to pool; we do after 1, 2 and 5."""
+    pool = (True, True, False, False, True)
+    return convnet(inputs, (64, 128, 256, 256, 128), (384, 192), kernel=5, pool=pool)
+
+
+def _hidden(widths: Sequence[int]) -> list[Layer]:
+    named = [Linear(f"hidden{number}", units) for number, units in enumerate(widths, 1)]
+    return [layer for linear in named for layer in (linear, Relu())]
+
+
+def _check_sizes(**sizes: Sequence[int]) -> None:
+    for what, numbers in sizes.items():
+        if not numbers or any(not isinstance(n, int) or n < 1 for n in numbers):
+            raise NetworkError(f"{what} must be one or more whole numbers above 0, not {numbers}")
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Network:
+    """A network as one task sees it: everything that a prediction for this task needs.
+
+    `born` holds for each hidden group the number of the task at which each unit appeared. Values
+    are never changed in place: surgery and training make new networks.
+    """
+
+    skeleton: Skeleton
+    tensors: Tensors
+    born: Mapping[str, Tensor]
+
+    def width(self, group: str) -> int:
+        return len(self.born[group]) if group in self.born else self.skeleton.inputs[0]
+
+    def features(self, x: Tensor) -> Tensor:
+        return self.skeleton.features(self.tensors, x)
+
+    def logits(self, x: Tensor) -> Tensor:
+        return logits(self.skeleton, self.tensors, x)
+
+
+def logits(skeleton: Skeleton, tensors: Tensors, x: Tensor) -> Tensor:
+    """The outputs of a task before the sigmoid or the softmax."""
+    return F.linear(skeleton.features(tensors, x), tensors["head.weight"], tensors["head.bias"])
+
+
+def first_network(skeleton: Skeleton, outputs: int, make: "Initialise") -> Network:
+    """A network of the skeleton's own widths, all of it born with task 1."""
+    sizes = {name: skeleton.shape(name) for name in skeleton.axes}
+    tensors = {
+        name: make(skeleton.axes[name], (outputs, *size[1:]) if name in HEAD else size)
+        for name, size in sizes.items()
+    }
+    born = {group: torch.ones(width, dtype=torch.long) for group, width in skeleton.widths.items()}
+    return Network(skeleton, tensors, born)
+
+
+Initialise: TypeAlias = Callable[[Axes, tuple[int, ...]], Tensor]
+
+
+def uniform(generator: torch.Generator, device: torch.device | str = "cpu") -> Initialise:
+    """Weights uniform within ±1/sqrt(fan-in), biases zero.
+
+    Drawn on the CPU, so that a seed means the same on every device.
+    """
+
+    def make(axes: Axes, size: tuple[int, ...]) -> Tensor:
+        if len(axes) == 1:
+            return torch.zeros(size, device=device)
+        bound = 1 / math.sqrt(math.prod(size[1:]))
+        return ((torch.rand(size, generator=generator) * 2 - 1) * bound).to(device)
+
+    return make
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Known:
+    """A task that was learned: what its outputs mean, and the tensors that are its own."""
+
+    name: str
+    kind: Kind
+    outputs: int
+    private: Tensors
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class GrowingNetwork:
+    """All that was learned: the shared tensors, when their units were born, and each task's own.
+
+    The task at position p of `tasks` has number p + 1. A value, like `Network`: learning a task
+    makes a new one, so whoever holds this one can go on predicting with it.
+    """
+
+    skeleton: Skeleton
+    shared: Tensors = field(default_factory=dict)
+    born: Mapping[str, Tensor] = field(default_factory=dict)
+    tasks: tuple[Known, ...] = ()
+    _as_of: dict[int, Network] = field(default_factory=dict, repr=False)
+
+    def number(self, name: str) -> int:
+        return 1 + [known.name for known in self.tasks].index(name)
+
+    def as_of(self, number: int) -> Network:
+        """The network as task `number` knows it: a prefix of every axis, and its own head.
+
+        The prefixes are made contiguous, so that a product rounds the same however much was
+        appended since, and the last ones asked for are kept.
+        """
+        if number not in self._as_of:
+            while len(self._as_of) >= 4:
+                self._as_of.pop(next(iter(self._as_of)), None)
+            self._as_of[number] = self._cut(number)
+        return self._as_of[number]
+
+    def _cut(self, number: int) -> Network:
+        born = {group: stamps[stamps <= number] for group, stamps in self.born.items()}
+        tensors = {
+            name: _prefix(tensor, self.skeleton.axes[name], born).contiguous()
+            for name, tensor in self.shared.items()
+        }
+        return Network(self.skeleton, {**tensors, **self.tasks[number - 1].private}, born)
+
+    def without_stamps(self, number: int) -> Network:
+        """The network as it is now, read by the head of task `number` (DEN-No-Stamp)."""
+        private = dict(self.tasks[number - 1].private)
+        axes = self.skeleton.axes["head.weight"]
+        senders = next(axis for axis in axes if axis is not None)
+        now = len(self.born[senders.group]) * senders.span
+        weight = private["head.weight"]
+        private["head.weight"] = F.pad(weight, (0, now - weight.shape[1]))
+        return Network(self.skeleton, {**self.shared, **private}, self.born)
+
+    def with_head(self, weight: Tensor, bias: Tensor) -> Network:
+        """The network as it is now, with the head of a task to come."""
+        head = dict(zip(HEAD, (weight, bias), strict=True))
+        return Network(self.skeleton, {**self.shared, **head}, self.born)
+
+    def remember(self, task: Task, network: Network) -> "GrowingNetwork":
+        """This network once `network` has been found for `task`."""
+        private = {name: network.tensors[name] for name in HEAD}
+        shared = {name: t for name, t in network.tensors.items() if name not in private}
+        known = Known(task.name, task.kind, task.outputs, private)
+        return replace(
+            self, shared=shared, born=network.born, tasks=(*self.tasks, known), _as_of={}
+        )
+
+
+def _prefix(tensor: Tensor, axes: Axes, born: Mapping[str, Tensor]) -> Tensor:
+    for dim, axis in enumerate(axes):
+        if axis is not None and axis.group in born:
+            tensor = tensor.narrow(dim, 0, len(born[axis.group]) * axis.span)
+    return tensor
+
+
+def parameters(tensors: Tensors) -> int:
+    return sum(tensor.numel() for tensor in tensors.values())
+
+
+def nonzero(tensors: Tensors) -> int:
+    return sum(int(torch.count_nonzero(tensor)) for tensor in tensors.values())

@@ -1,0 +1,135 @@
+"""The only functions that change a shape: append, keep and duplicate units; gather and scatter.
+
+All of them work on the axes of named tensors and know nothing of layers.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from lifelong.network import Axes, Axis, Initialise, Network
+
+Units: TypeAlias = Mapping[str, Tensor]  # for each group, indices of some of its units
+
+
+def append_units(
+    network: Network, counts: Mapping[str, int], number: int, make: Initialise
+) -> Network:
+    """A network with that many units more in each group, stamped with the task's number.
+
+    The entries that touch a newcomer come from `make`; all others are what they were, and since
+    units are appended, no earlier task's view has any of the new ones.
+    """
+    born = {
+        group: torch.cat([stamps, torch.full((counts.get(group, 0),), number)])
+        for group, stamps in network.born.items()
+    }
+    grown = {
+        name: _enlarge(tensor, network.skeleton.axes[name], born, make)
+        for name, tensor in network.tensors.items()
+    }
+    return replace(network, tensors=grown, born=born)
+
+
+def _enlarge(tensor: Tensor, axes: Axes, born: Mapping[str, Tensor], make: Initialise) -> Tensor:
+    size = [
+        len(born[axis.group]) * axis.span if axis is not None and axis.group in born else old
+        for axis, old in zip(axes, tensor.shape, strict=True)
+    ]
+    if size == list(tensor.shape):
+        return tensor
+    grown = make(axes, tuple(size))
+    grown[tuple(slice(old) for old in tensor.shape)] = tensor
+    return grown
+
+
+def keep_units(network: Network, kept: Units) -> Network:
+    """A network with only these units, in this order; a group that is not named keeps all."""
+    born = {
+        group: stamps[kept[group].cpu()] if group in kept else stamps
+        for group, stamps in network.born.items()
+    }
+    return replace(network, tensors=_index(network, kept), born=born)
+
+
+def duplicate_units(network: Network, chosen: Units, number: int) -> Network:
+    """A network with a second copy of these units appended, stamped with the task's number.
+
+    A copy receives what its original receives and sends what it sends.
+    """
+    order = {
+        group: torch.cat([torch.arange(network.width(group), device=units.device), units])
+        for group, units in chosen.items()
+    }
+    born = {
+        group: torch.cat([stamps, torch.full((len(chosen.get(group, ())),), number)])
+        for group, stamps in network.born.items()
+    }
+    return replace(network, tensors=_index(network, order), born=born)
+
+
+def gather(network: Network, selected: Units) -> Network:
+    """The subnetwork of these units, as small dense tensors: it costs what its size costs.
+
+    Inputs are selected like units; who feeds the subnetwork takes the same columns of the data.
+    """
+    return keep_units(network, selected)
+
+
+def scatter(network: Network, part: Network, selected: Units) -> Network:
+    """The network with the entries of a gathered part put back in their places."""
+    tensors = {
+        name: _put(tensor, part.tensors[name], network.skeleton.axes[name], selected)
+        for name, tensor in network.tensors.items()
+    }
+    return replace(network, tensors=tensors)
+
+
+def newcomers(network: Network, number: int) -> dict[str, Tensor]:
+    """For each tensor, which entries touch a unit born with this task; all of the head's do."""
+    marks: dict[str, Tensor] = {}
+    for name, tensor in network.tensors.items():
+        axes = network.skeleton.axes[name]
+        mark = torch.full(tensor.shape, not any(axis and axis.receives for axis in axes))
+        for dim, axis in enumerate(axes):
+            if axis is not None and axis.group in network.born:
+                new = (network.born[axis.group] == number).repeat_interleave(axis.span)
+                mark |= new.reshape([-1 if d == dim else 1 for d in range(tensor.ndim)])
+        marks[name] = mark.to(tensor.device)
+    return marks
+
+
+def positions(units: Tensor, axis: Axis) -> Tensor:
+    """Where these units lie on an axis, which gives each of them `span` neighbouring places."""
+    if axis.span == 1:
+        return units
+    return (units[:, None] * axis.span + torch.arange(axis.span, device=units.device)).flatten()
+
+
+def _index(network: Network, order: Units) -> dict[str, Tensor]:
+    return {
+        name: _take(tensor, network.skeleton.axes[name], order)
+        for name, tensor in network.tensors.items()
+    }
+
+
+def _take(tensor: Tensor, axes: Axes, order: Units) -> Tensor:
+    for dim, axis in enumerate(axes):
+        if axis is not None and axis.group in order:
+            tensor = tensor.index_select(dim, positions(order[axis.group], axis).to(tensor.device))
+    return tensor
+
+
+def _put(tensor: Tensor, part: Tensor, axes: Axes, selected: Units) -> Tensor:
+    places = [
+        positions(selected[axis.group], axis).to(tensor.device)
+        if axis is not None and axis.group in selected
+        else torch.arange(size, device=tensor.device)
+        for axis, size in zip(axes, tensor.shape, strict=True)
+    ]
+    whole = tensor.clone()
+    whole[torch.meshgrid(*places, indexing="ij")] = part
+    return whole
