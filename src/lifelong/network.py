@@ -104,8 +104,8 @@ class Skeleton(Protocol):
         """Of every tensor, the head's two among them."""
         ...
 
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Of a tensor before any growth, with one output in the head."""
+    def shape(self, name: str, widths: Mapping[str, int], outputs: int) -> tuple[int, ...]:
+        """Of a tensor in a network of these widths."""
         ...
 
     def features(self, tensors: Tensors, x: Tensor) -> Tensor: ...
@@ -140,13 +140,12 @@ class Chain(msgspec.Struct, frozen=True, dict=True):
         axes["head.bias"] = (None,)
         return axes
 
-    def shape(self, name: str) -> tuple[int, ...]:
+    def shape(self, name: str, widths: Mapping[str, int], outputs: int) -> tuple[int, ...]:
+        units = {INPUTS: self.inputs[0], **widths}
+        sized = [units[a.group] * a.span for a in self.axes[name] if a is not None]
         layer = next((x for x in _with_weights(self.layers) if name == f"{x.name}.weight"), None)
-        kernel = (layer.kernel,) * 2 if isinstance(layer, Convolution) else ()
-        widths = {INPUTS: self.inputs[0], **self.widths}
-        sized = [axis for axis in self.axes[name] if axis is not None]
-        fixed = () if any(axis.receives for axis in sized) else (1,)
-        return (*fixed, *(widths[axis.group] * axis.span for axis in sized), *kernel)
+        kernel = [layer.kernel] * 2 if isinstance(layer, Convolution) else []
+        return (*([outputs] if name in HEAD else []), *sized, *kernel)
 
     def features(self, tensors: Tensors, x: Tensor) -> Tensor:
         for layer in self.layers:
@@ -275,14 +274,15 @@ def logits(skeleton: Skeleton, tensors: Tensors, x: Tensor) -> Tensor:
     return F.linear(skeleton.features(tensors, x), tensors["head.weight"], tensors["head.bias"])
 
 
-def first_network(skeleton: Skeleton, outputs: int, make: "Initialise") -> Network:
-    """A network of the skeleton's own widths, all of it born with task 1."""
-    sizes = {name: skeleton.shape(name) for name in skeleton.axes}
+def first_network(
+    skeleton: Skeleton, widths: Mapping[str, int], outputs: int, make: "Initialise"
+) -> Network:
+    """A network of these widths, all of it born with task 1."""
     tensors = {
-        name: make(skeleton.axes[name], (outputs, *size[1:]) if name in HEAD else size)
-        for name, size in sizes.items()
+        name: make(skeleton.axes[name], skeleton.shape(name, widths, outputs))
+        for name in skeleton.axes
     }
-    born = {group: torch.ones(width, dtype=torch.long) for group, width in skeleton.widths.items()}
+    born = {group: torch.ones(widths[group], dtype=torch.long) for group in skeleton.widths}
     return Network(skeleton, tensors, born)
 
 

@@ -270,3 +270,36 @@ def _refuse_one_class(where: str, labels: Tensor) -> None:
                 f"{where}: every label of output {column} is {int(values[0])}; "
                 "a binary output needs examples of both 0 and 1 to learn from"
             )
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Prepared:
+    """Rows that are moved to a device, and cut to some of their columns, batch by batch."""
+
+    rows: Rows
+    device: torch.device
+    columns: Tensor | None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        first = self.rows.shape[0] if self.columns is None else len(self.columns)
+        return (first, *self.rows.shape[1:])
+
+    def batches(
+        self, size: int, generator: torch.Generator | None = None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        for x, y in self.rows.batches(size, generator):
+            x, y = x.to(self.device), y.to(self.device)
+            yield (x if self.columns is None else x.index_select(1, self.columns)), y
+
+
+def prepared(rows: Rows, device: torch.device, columns: Tensor | None = None) -> Rows:
+    """Rows on a device, and where `columns` are given only those features or channels."""
+    if not isinstance(rows, TensorRows):
+        return _Prepared(rows, device, columns)
+    x, y = rows.x.to(device), rows.y.to(device)
+    return TensorRows(x if columns is None else x.index_select(1, columns), y)

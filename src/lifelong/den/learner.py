@@ -1,0 +1,66 @@
+"""The learner: a network, settings, and Algorithm 1."""
+
+from typing import ClassVar, final
+
+import torch
+
+from lifelong.den.lesson import Lesson
+from lifelong.den.lifelong import incremental_learning
+from lifelong.den.retrain import select
+from lifelong.den.settings import Settings
+from lifelong.learner import Learner, Sharing
+from lifelong.network import INPUTS, GrowingNetwork, Skeleton
+from lifelong.records import TaskRecord
+from lifelong.solve import Progress
+from lifelong.tasks import Task
+
+
+@final
+class DEN(Learner):
+    """A Dynamically Expandable Network.
+
+    >>> from lifelong import DEN, mlp
+    >>> learner = DEN(mlp(784, [312, 128]), seed=0)
+    >>> learner.tasks
+    ()
+    """
+
+    method: ClassVar[str] = "DEN"
+
+    def __init__(
+        self,
+        skeleton: Skeleton,
+        settings: Settings | None = None,
+        *,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+        progress: bool = False,
+    ) -> None:
+        super().__init__(skeleton, seed=seed, device=device, progress=progress)
+        self.settings = settings if settings is not None else Settings()
+        self.timestamps = self.settings.timestamps
+        groups = list(skeleton.widths)
+        (
+            self.settings.newcomers(groups),
+            self.settings.most_splits(groups),
+        )  # refused here, not later
+
+    def _learn(
+        self, task: Task, generator: torch.Generator, progress: Progress | None
+    ) -> tuple[GrowingNetwork, TaskRecord]:
+        number = len(self.tasks) + 1
+        lesson = Lesson(task, number, self.settings, generator, self.device, progress)
+        network = incremental_learning(self.network, lesson)
+        return self.network.remember(task, network), lesson.record(network)
+
+    def sharing(self) -> Sharing:
+        """Which hidden units have a path to each task's head."""
+        used = {
+            group: torch.zeros(len(self.tasks), len(born), dtype=torch.bool)
+            for group, born in self.network.born.items()
+        }
+        for row in range(len(self.tasks)):
+            for group, units in select(self.network.as_of(row + 1)).items():
+                if group != INPUTS:
+                    used[group][row, units.cpu()] = True
+        return Sharing(self.tasks, used)

@@ -1,0 +1,120 @@
+"""What the algorithms share while one task is learned: its rows, its trainings, its record."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import final
+
+import torch
+from torch import Tensor
+
+from lifelong.den.settings import Settings
+from lifelong.network import HEAD, INPUTS, Initialise, Network, Tensors, uniform
+from lifelong.penalties import L1, L2, Around, KernelGroup, Penalty, SparseGroup, Sum
+from lifelong.records import GroupRecord, StageRecord, TaskRecord
+from lifelong.solve import Problem, Progress, Rehearsal, ask, solve, validation_loss
+from lifelong.surgery import Units
+from lifelong.tasks import Rows, Task, prepared
+
+
+@final
+@dataclass(eq=False)
+class Lesson:
+    """One task being learned."""
+
+    task: Task
+    number: int
+    settings: Settings
+    generator: torch.Generator
+    device: torch.device
+    progress: Progress | None = None
+    stages: list[StageRecord] = field(default_factory=list)
+    events: dict[str, GroupRecord] = field(default_factory=dict)
+
+    def train(
+        self,
+        stage: str,
+        network: Network,
+        movable: Mapping[str, Tensor | None],
+        penalties: Mapping[str, Penalty],
+        inputs: Tensor | None = None,
+    ) -> tuple[Network, float]:
+        """Solve one of the paper's equations; `inputs` are the columns that the network takes."""
+        asks = [self._ask(network, inputs)]
+        problem = Problem(f"{self.task.name}: {stage}", network.tensors, asks, movable, penalties)
+        solution = solve(problem, self.settings.budget, self.generator, self.progress)
+        self.stages.append(StageRecord(stage, solution.loss, solution.steps, solution.seconds))
+        return replace(network, tensors=solution.tensors), solution.loss
+
+    def loss(self, network: Network) -> float:
+        """Validation loss: what tau is compared with."""
+        return validation_loss([self._ask(network, None)], network.tensors)
+
+    def rows(self, inputs: Tensor | None = None) -> tuple[Rows, Rows]:
+        """Training and validation rows, on the device."""
+        return (
+            prepared(self.task.train, self.device, inputs),
+            prepared(self.task.valid, self.device, inputs),
+        )
+
+    def fresh(self) -> Initialise:
+        return uniform(self.generator, self.device)
+
+    def note(self, group: str, **events: int | tuple[float, ...]) -> None:
+        """Keep for the record what happened to a group."""
+        before = self.events.get(group, GroupRecord(0))
+        self.events[group] = GroupRecord(**{**_fields(before), **events})  # type: ignore[arg-type]
+
+    def note_dropped(self, group: str, count: int) -> None:
+        before = self.events.get(group, GroupRecord(0))
+        self.note(group, dropped=before.dropped + count)
+
+    def record(self, network: Network) -> TaskRecord:
+        for group, stamps in network.born.items():
+            self.note(group, units=len(stamps))
+        groups = {group: self.events[group] for group in network.born}
+        return TaskRecord(self.task.name, self.number, groups, tuple(self.stages))
+
+    def _ask(self, network: Network, inputs: Tensor | None) -> Rehearsal:
+        train, valid = self.rows(inputs)
+        return ask(network.skeleton, self.task.kind, train, valid)
+
+
+def _fields(record: GroupRecord) -> dict[str, object]:
+    return {name: getattr(record, name) for name in record.__struct_fields__}
+
+
+def sparsity(tensor: Tensor, mu: float) -> Penalty:
+    """Equation 2's penalty: l1, or for a convolution the (2,1)-norm over its kernels."""
+    return KernelGroup(mu) if tensor.ndim == 4 else L1(mu)
+
+
+def movement(settings: Settings, centers: Tensors) -> dict[str, Penalty]:
+    """What it costs to move away from the previous weights (Equations 4 and 6).
+
+    Departs from the paper: Equation 4 has an l2 penalty on the weights themselves and Equation 6 a
+    squared distance from the previous ones. Neither keeps a single weight where it was, or a zero
+    zero. An l1 penalty on the distance (the footnote of Equation 4 allows for l1) does both: what
+    need not move stays exactly where it was, so that sparse networks stay sparse and drift belongs
+    to few units. The squared anchor comes on top where `lam` is above 0.
+    """
+    return {
+        name: Around(center, Sum(sparsity(center, settings.mu), L2(settings.lam)))
+        if settings.lam
+        else Around(center, sparsity(center, settings.mu))
+        for name, center in centers.items()
+        if name not in HEAD
+    } | {"head.weight": L1(settings.mu)}
+
+
+def growth(settings: Settings, centers: Tensors) -> dict[str, Penalty]:
+    """The sparse-group penalty on newcomers (Equation 5), around old weights that stay."""
+    penalty = SparseGroup(settings.mu, settings.gamma)
+    weights = {name: center for name, center in centers.items() if center.ndim > 1}
+    return {
+        name: Around(center, penalty) for name, center in weights.items() if name not in HEAD
+    } | {"head.weight": L1(settings.mu)}
+
+
+def chosen_inputs(selected: Units) -> Tensor | None:
+    """The columns of the data that a selected subnetwork takes; None for all."""
+    return selected.get(INPUTS)

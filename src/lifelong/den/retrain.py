@@ -1,0 +1,94 @@
+"""Algorithm 2: selective retraining."""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from lifelong.den.lesson import Lesson, chosen_inputs, movement
+from lifelong.network import HEAD, GrowingNetwork, Network, Skeleton, Tensors
+from lifelong.sparse_head import fit_sparse_head
+from lifelong.surgery import Units, gather, scatter
+from lifelong.tasks import Rows
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Retrained:
+    """The network after Equation 4, the units that were selected, and the validation loss."""
+
+    network: Network
+    selected: Units
+    loss: float
+
+
+def selective_retraining(known: GrowingNetwork, lesson: Lesson) -> Retrained:
+    """Fit a sparse head (Equation 3), find what it rests on, and retrain only that (Equation 4)."""
+    network = known.with_head(*_sparse_head(known, lesson))
+    selected = select(network)
+    for group in network.born:
+        lesson.note(group, selected=len(selected[group]))
+    if any(len(units) == 0 for units in selected.values()):
+        return Retrained(network, selected, lesson.loss(network))  # the old features are no use
+    part = gather(network, selected)
+    movable = dict.fromkeys(part.tensors)
+    penalties = movement(lesson.settings, part.tensors)
+    part, loss = lesson.train("retrain", part, movable, penalties, chosen_inputs(selected))
+    return Retrained(scatter(network, part, selected), selected, loss)
+
+
+def _sparse_head(known: GrowingNetwork, lesson: Lesson) -> tuple[Tensor, Tensor]:
+    train, _ = lesson.rows()
+    features, labels = _features(known.skeleton, known.shared, train)
+    task, strength = lesson.task, lesson.settings.head
+    head = fit_sparse_head(features, labels, task.kind, task.outputs, strength)
+    return head.weight, head.bias
+
+
+def _features(skeleton: Skeleton, tensors: Tensors, rows: Rows) -> tuple[Tensor, Tensor]:
+    """The topmost hidden units on all rows: computed once, because their weights are frozen."""
+    with torch.no_grad():
+        batches = [(skeleton.features(tensors, x), y) for x, y in rows.batches(4096)]
+    features, labels = zip(*batches, strict=True)
+    return torch.cat(features), torch.cat(labels)
+
+
+def select(network: Network) -> Units:
+    """For each group, inputs included, the units that have a path to the head.
+
+    A unit is selected if a selected receiver, or the head, has a non-zero connection to it. The
+    sweep is repeated until nothing changes, so that the order of the layers does not matter.
+    """
+    links = _links(network)
+    reached = {sender: torch.zeros(n, dtype=torch.bool) for sender, n in _sizes(network).items()}
+    growing = True
+    while growing:
+        before = sum(int(mask.sum()) for mask in reached.values())
+        for receiver, sender, connected in links:
+            from_selected = connected if receiver is None else connected[reached[receiver]]
+            reached[sender] |= from_selected.any(dim=0)
+        growing = sum(int(mask.sum()) for mask in reached.values()) > before
+    device = network.tensors[HEAD[0]].device
+    return {group: mask.nonzero().flatten().to(device) for group, mask in reached.items()}
+
+
+def _links(network: Network) -> list[tuple[str | None, str, Tensor]]:
+    """Of each weight: receivers (None for the head), senders, and who is connected to whom."""
+    links = []
+    for name, axes in network.skeleton.axes.items():
+        senders = [axis for axis in axes if axis is not None and not axis.receives]
+        if not senders:
+            continue
+        sender = senders[0]
+        receiver = next((axis.group for axis in axes if axis is not None and axis.receives), None)
+        weight = network.tensors[name]
+        units = weight.shape[1] // sender.span
+        connected = (weight != 0).reshape(weight.shape[0], units, -1).any(dim=2).cpu()
+        links.append((receiver, sender.group, connected))
+    return links[::-1]  # from the head down, so that a chain needs one sweep and one to see it
+
+
+def _sizes(network: Network) -> dict[str, int]:
+    senders = (axis.group for axes in network.skeleton.axes.values() for axis in axes if axis)
+    return {group: network.width(group) for group in dict.fromkeys(senders)}

@@ -1,0 +1,112 @@
+"""Algorithm 4: network split and duplication."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from lifelong.den.expand import drop_useless
+from lifelong.den.lesson import Lesson, movement
+from lifelong.network import HEAD, Axes, GrowingNetwork, Network, Tensors
+from lifelong.surgery import Units, duplicate_units, newcomers, positions
+
+
+def split(known: GrowingNetwork, network: Network, lesson: Lesson) -> Network:
+    """Copy the units that drifted, give the originals their weights back, and train the copies.
+
+    The last training (Equation 6) moves only what is new with this task.
+    """
+    drift = drifts(known, network, relative=lesson.settings.drift == "relative")
+    chosen = _chosen(drift, lesson)
+    for group, amounts in drift.items():
+        lesson.note(group, drift=tuple(amounts.tolist()), split=len(chosen[group]))
+    parted, centers = _part(known, network, chosen, lesson)
+    trained, _ = lesson.train(
+        "split", parted, newcomers(parted, lesson.number), movement(lesson.settings, centers)
+    )
+    return drop_useless(trained, lesson) if lesson.settings.drop else trained
+
+
+def drifts(known: GrowingNetwork, network: Network, *, relative: bool) -> dict[str, Tensor]:
+    """For each old unit the norm of the change of what it receives from old units, bias included.
+
+    Relative: as a share of the norm that it had (and of the tiniest number, should that be zero).
+    """
+    moved = {group: torch.zeros(len(stamps)) for group, stamps in known.born.items()}
+    norm = {group: torch.zeros(len(stamps)) for group, stamps in known.born.items()}
+    for name, old in known.shared.items():
+        group = _receiver(known.skeleton.axes[name])
+        change = _old_part(network.tensors[name], old) - old
+        moved[group] += change.reshape(len(old), -1).square().sum(dim=1).cpu()
+        norm[group] += old.reshape(len(old), -1).square().sum(dim=1).cpu()
+    if not relative:
+        return {group: squares.sqrt() for group, squares in moved.items()}
+    tiny = torch.finfo(torch.float32).tiny
+    return {group: (moved[group] / norm[group].clamp_min(tiny)).sqrt() for group in moved}
+
+
+def _chosen(drift: Mapping[str, Tensor], lesson: Lesson) -> Units:
+    """The units over sigma; where there are more than may be split, those that drifted most."""
+    most = lesson.settings.most_splits(list(drift))
+    chosen = {}
+    for group, amounts in drift.items():
+        order = amounts.argsort(descending=True, stable=True)
+        over = order[amounts[order] > lesson.settings.sigma][: most[group]]
+        chosen[group] = over.sort().values.to(lesson.device)
+    return chosen
+
+
+def _part(
+    known: GrowingNetwork, network: Network, chosen: Units, lesson: Lesson
+) -> tuple[Network, Tensors]:
+    """The network after the split, and the centers that its last training is anchored at.
+
+    A copy takes the drifted weights and is anchored at those that its original had. Newcomers are
+    anchored at zero.
+    """
+    old_units = {group: torch.arange(len(born)) for group, born in known.born.items()}
+    nothing = {name: torch.zeros_like(tensor) for name, tensor in network.tensors.items()}
+    before = _restore(known, replace(network, tensors=nothing), old_units)
+    centers = _reroute(known, duplicate_units(before, chosen, lesson.number), chosen)
+    returning = old_units if lesson.settings.below_sigma == "restore" else chosen
+    doubled = duplicate_units(network, chosen, lesson.number)
+    parted = _reroute(known, _restore(known, doubled, returning), chosen)
+    return parted, centers.tensors
+
+
+def _restore(known: GrowingNetwork, network: Network, units: Units) -> Network:
+    """Let these old units receive from old units exactly what they did before this task."""
+    tensors = dict(network.tensors)
+    for name, old in known.shared.items():
+        rows = units[_receiver(known.skeleton.axes[name])].to(old.device)
+        tensors[name] = tensors[name].clone()
+        _old_part(tensors[name], old)[rows] = old[rows]
+    return replace(network, tensors=tensors)
+
+
+def _reroute(known: GrowingNetwork, network: Network, chosen: Units) -> Network:
+    """Let the new units and the head hear the copies in place of the originals, which they heard
+    until now, and the old units the originals only.
+    """
+    tensors = dict(network.tensors)
+    for name, axes in network.skeleton.axes.items():
+        sender = next((axis for axis in axes if axis is not None and not axis.receives), None)
+        if sender is None or len(chosen.get(sender.group, ())) == 0:
+            continue
+        old_rows = 0 if name in HEAD else len(known.shared[name])
+        width, copies = network.width(sender.group), len(chosen[sender.group])
+        tensor = tensors[name].clone()
+        tensor[old_rows:, positions(chosen[sender.group], sender)] = 0
+        tensor[:old_rows, (width - copies) * sender.span :] = 0
+        tensors[name] = tensor
+    return replace(network, tensors=tensors)
+
+
+def _receiver(axes: Axes) -> str:
+    return next(axis.group for axis in axes if axis is not None and axis.receives)
+
+
+def _old_part(tensor: Tensor, old: Tensor) -> Tensor:
+    """The entries between units that were there before: a view."""
+    return tensor[tuple(slice(size) for size in old.shape)]

@@ -1,0 +1,203 @@
+"""What every learner can do: learn the next task, predict for any, tell its size, be saved."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+import torch
+from rich.progress import Progress as Bars
+from torch import Tensor
+
+from lifelong.network import GrowingNetwork, Known, Network, Skeleton, nonzero, parameters
+from lifelong.records import TaskRecord
+from lifelong.results import Capacity
+from lifelong.solve import Progress
+from lifelong.tasks import Array, Kind, Task, TaskError
+
+CHUNK = 4096  # rows predicted at once, so that memory does not grow with the rows
+
+
+class Learner(ABC):
+    """A network that learns task after task.
+
+    A learner says how in `_learn`, which makes a new value and changes nothing; only when that is
+    there does `learn` take it over. So a task that fails or is interrupted leaves no trace.
+    """
+
+    method: ClassVar[str]
+    timestamps = True
+
+    def __init__(
+        self,
+        skeleton: Skeleton,
+        *,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+        progress: bool = False,
+    ) -> None:
+        self.seed = seed
+        self.device = torch.device(device)
+        self.progress = progress
+        self.network = GrowingNetwork(skeleton)
+        self.records: tuple[TaskRecord, ...] = ()
+
+    @abstractmethod
+    def _learn(
+        self, task: Task, generator: torch.Generator, progress: Progress | None
+    ) -> tuple[GrowingNetwork, TaskRecord]:
+        """The network once this task is learned too, and what happened."""
+
+    @final
+    def learn(self, task: Task) -> TaskRecord:
+        """Learn one more task. Its data is not kept."""
+        self._refuse(task)
+        with _progress_bar(task.name) if self.progress else _silent() as progress:
+            network, record = self._learn(task, self._generator(), progress)
+        # One assignment, so that who predicts meanwhile sees the network of before or after.
+        self.network, self.records = network, (*self.records, record)
+        return record
+
+    @final
+    def predict_proba(self, x: Array, *, task: str) -> Tensor:
+        """Probabilities, a row each: of every binary output by itself, or of the classes."""
+        known, network = self._serve(task)
+        inputs = self._checked(x, network.skeleton)
+        turn = torch.sigmoid if known.kind is Kind.BINARY else _softmax
+        with torch.no_grad():
+            chunks = [turn(network.logits(part.to(self.device))) for part in inputs.split(CHUNK)]
+        return torch.cat(chunks)
+
+    @final
+    def predict(self, x: Array, *, task: str) -> Tensor:
+        """Labels as in the task's data: 0 or 1 for each binary output, or the class."""
+        known, _ = self._serve(task)
+        probabilities = self.predict_proba(x, task=task)
+        if known.kind is Kind.CLASSES:
+            return probabilities.argmax(dim=1)
+        labels = (probabilities >= 0.5).long()
+        return labels[:, 0] if known.outputs == 1 else labels
+
+    @final
+    def capacity(self, as_of: str | None = None) -> Capacity:
+        """Size of all that is kept, or of what serves one task.
+
+        Multiply-adds are those of one row for one task: the last one learned, or the one named.
+        """
+        if not self.network.tasks:
+            return Capacity(0, 0, 0)
+        last = self.network.tasks[-1].name
+        _, served = self._serve(as_of if as_of is not None else last)
+        kept = served.tensors if as_of is not None else self._everything()
+        cost = served.skeleton.multiply_adds(served.tensors)
+        return Capacity(parameters(kept), nonzero(kept), cost)
+
+    @final
+    def relative_capacity(self) -> float:
+        """Parameters over those of the base network with a head for every task (DNN-MTL's)."""
+        return self.capacity().parameters / base_parameters(
+            self.network.skeleton, [known.outputs for known in self.network.tasks]
+        )
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Names of the tasks learned, in order."""
+        return tuple(known.name for known in self.network.tasks)
+
+    def _serve(self, task: str) -> tuple[Known, Network]:
+        network = self.network
+        names = [known.name for known in network.tasks]
+        if task not in names:
+            learned = ", ".join(map(repr, names)) or "none yet"
+            raise TaskError(f"no task named {task!r} was learned; learned so far: {learned}")
+        number = 1 + names.index(task)
+        view = network.as_of(number) if self.timestamps else network.without_stamps(number)
+        return network.tasks[number - 1], view
+
+    def _everything(self) -> dict[str, Tensor]:
+        private = {
+            f"{number}.{name}": tensor
+            for number, known in enumerate(self.network.tasks)
+            for name, tensor in known.private.items()
+        }
+        return {**self.network.shared, **private}
+
+    def _refuse(self, task: Task) -> None:
+        if task.name in self.tasks:
+            raise TaskError(f"a task named {task.name!r} was learned already; names must differ")
+        wanted = tuple(self.network.skeleton.inputs)
+        if task.shape != wanted:
+            raise TaskError(
+                f"task {task.name!r}: inputs of shape {task.shape}, but the network takes {wanted}"
+            )
+
+    def _generator(self) -> torch.Generator:
+        """From the seed and the task's number, so that a reloaded learner goes on the same."""
+        entropy = np.random.SeedSequence([self.seed, len(self.tasks)]).generate_state(1, np.uint64)
+        return torch.Generator().manual_seed(int(entropy[0] >> np.uint64(1)))
+
+    def _checked(self, x: Array, skeleton: Skeleton) -> Tensor:
+        inputs = torch.as_tensor(x).to(torch.float32)
+        wanted = tuple(skeleton.inputs)
+        if tuple(inputs.shape[1:]) != wanted or inputs.ndim == 0:
+            raise TaskError(
+                f"inputs must have rows first and then shape {wanted}, not {tuple(inputs.shape)}"
+            )
+        if not bool(torch.isfinite(inputs).all()):
+            raise TaskError("inputs must be finite in float32; some are NaN, infinite or too large")
+        return inputs
+
+
+def base_parameters(skeleton: Skeleton, outputs: list[int]) -> int:
+    """Of the skeleton's own widths with these heads."""
+    widths = skeleton.widths
+    return sum(
+        math.prod(skeleton.shape(name, widths, count))
+        for name in skeleton.axes
+        for count in (outputs if name.startswith("head.") else [1])
+    )
+
+
+def _softmax(logits: Tensor) -> Tensor:
+    return torch.softmax(logits, dim=1)
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    yield None
+
+
+@contextmanager
+def _progress_bar(task: str) -> Iterator[Progress]:
+    with Bars(transient=True) as bars:
+        bar = bars.add_task(task)
+
+        def show(stage: str, done: int, most: int) -> None:
+            bars.update(bar, description=stage, completed=done, total=most)
+
+        yield show
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Sharing:
+    """Which units each task uses, and how much any two tasks share.
+
+    Attributes:
+        tasks: names, in the order of learning.
+        used: for each group, a boolean matrix (task, unit).
+    """
+
+    tasks: tuple[str, ...]
+    used: dict[str, Tensor]
+
+    def overlap(self) -> Tensor:
+        """Units that two tasks both use over the units that either uses, for every pair."""
+        used = torch.cat(list(self.used.values()), dim=1).double()
+        both = used @ used.T
+        size = used.sum(dim=1)
+        either = size[:, None] + size - both
+        return torch.where(either > 0, both / either.clamp_min(1), 1.0)
