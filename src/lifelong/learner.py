@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -55,7 +55,7 @@ class Learner(ABC):
     def learn(self, task: Task) -> TaskRecord:
         """Learn one more task. Its data is not kept."""
         self._refuse(task)
-        with _progress_bar(task.name) if self.progress else _silent() as progress:
+        with self._shown(task.name) as progress:
             network, record = self._learn(task, self._generator(), progress)
         # One assignment, so that who predicts meanwhile sees the network of before or after.
         self.network, self.records = network, (*self.records, record)
@@ -128,11 +128,17 @@ class Learner(ABC):
     def _refuse(self, task: Task) -> None:
         if task.name in self.tasks:
             raise TaskError(f"a task named {task.name!r} was learned already; names must differ")
+        self._refuse_shape(task)
+
+    def _refuse_shape(self, task: Task) -> None:
         wanted = tuple(self.network.skeleton.inputs)
         if task.shape != wanted:
             raise TaskError(
                 f"task {task.name!r}: inputs of shape {task.shape}, but the network takes {wanted}"
             )
+
+    def _shown(self, what: str) -> AbstractContextManager[Progress | None]:
+        return _progress_bar(what) if self.progress else nullcontext()
 
     def _generator(self) -> torch.Generator:
         """From the seed and the task's number, so that a reloaded learner goes on the same."""
@@ -163,11 +169,6 @@ def base_parameters(skeleton: Skeleton, outputs: list[int]) -> int:
 
 def _softmax(logits: Tensor) -> Tensor:
     return torch.softmax(logits, dim=1)
-
-
-@contextmanager
-def _silent() -> Iterator[None]:
-    yield None
 
 
 @contextmanager

@@ -9,7 +9,7 @@ Units are only ever appended, so the network as it was known to a task is a pref
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol, TypeAlias, final
@@ -262,8 +262,8 @@ class Network:
     def width(self, group: str) -> int:
         return len(self.born[group]) if group in self.born else self.skeleton.inputs[0]
 
-    def features(self, x: Tensor) -> Tensor:
-        return self.skeleton.features(self.tensors, x)
+    def with_tensors(self, tensors: Tensors) -> "Network":
+        return replace(self, tensors=tensors)
 
     def logits(self, x: Tensor) -> Tensor:
         return logits(self.skeleton, self.tensors, x)
@@ -348,7 +348,7 @@ class GrowingNetwork:
     def _cut(self, number: int) -> Network:
         born = {group: stamps[stamps <= number] for group, stamps in self.born.items()}
         tensors = {
-            name: _prefix(tensor, self.skeleton.axes[name], born).contiguous()
+            name: prefix(tensor, self.skeleton.axes[name], born).contiguous()
             for name, tensor in self.shared.items()
         }
         return Network(self.skeleton, {**tensors, **self.tasks[number - 1].private}, born)
@@ -368,17 +368,22 @@ class GrowingNetwork:
         head = dict(zip(HEAD, (weight, bias), strict=True))
         return Network(self.skeleton, {**self.shared, **head}, self.born)
 
-    def remember(self, task: Task, network: Network) -> "GrowingNetwork":
-        """This network once `network` has been found for `task`."""
-        private = {name: network.tensors[name] for name in HEAD}
-        shared = {name: t for name, t in network.tensors.items() if name not in private}
-        known = Known(task.name, task.kind, task.outputs, private)
+    def remember(
+        self, task: Task, network: Network, private: Collection[str] = HEAD
+    ) -> "GrowingNetwork":
+        """This network once `network` has been found for `task`, whose own the tensors named
+        `private` become.
+        """
+        own = {name: network.tensors[name] for name in private}
+        shared = {name: t for name, t in network.tensors.items() if name not in own}
+        known = Known(task.name, task.kind, task.outputs, own)
         return replace(
             self, shared=shared, born=network.born, tasks=(*self.tasks, known), _as_of={}
         )
 
 
-def _prefix(tensor: Tensor, axes: Axes, born: Mapping[str, Tensor]) -> Tensor:
+def prefix(tensor: Tensor, axes: Axes, born: Mapping[str, Tensor]) -> Tensor:
+    """The entries between the units listed in `born`: a view."""
     for dim, axis in enumerate(axes):
         if axis is not None and axis.group in born:
             tensor = tensor.narrow(dim, 0, len(born[axis.group]) * axis.span)

@@ -138,6 +138,11 @@ def anchor(center: Tensor, lam: float) -> Around:
     return Around(center, L2(lam))
 
 
+def sparsity(tensor: Tensor, mu: float) -> Penalty:
+    """Equation 2's penalty: l1, or for a convolution the (2,1)-norm over its kernels."""
+    return KernelGroup(mu) if tensor.ndim == 4 else L1(mu)
+
+
 def _norms(w: Tensor, keep: int) -> Tensor:
     """Length of each group; a group is all entries behind the first `keep` axes."""
     norms: Tensor = torch.linalg.vector_norm(w.reshape(*w.shape[:keep], -1), dim=keep)

@@ -10,9 +10,9 @@ from lifelong.surgery import append_units, keep_units, newcomers
 def dynamic_expansion(network: Network, loss: float, lesson: Lesson) -> tuple[Network, float]:
     """Offer k units to each layer, train them alone (Equation 5), and drop the useless ones.
 
-    An expansion that does not lower the validation loss is undone.
+    An expansion that does not lower the validation loss by the share `worth` is undone.
     """
-    counts = lesson.settings.newcomers(list(network.born))
+    counts = lesson.settings.offered(network.skeleton.widths)
     for group, count in counts.items():
         lesson.note(group, added=count)
     offered = append_units(network, counts, lesson.number, lesson.fresh())
@@ -26,7 +26,7 @@ def dynamic_expansion(network: Network, loss: float, lesson: Lesson) -> tuple[Ne
     if lesson.settings.drop:
         grown = drop_useless(grown, lesson)
     grown_loss = lesson.loss(grown)
-    if grown_loss < loss:
+    if grown_loss <= loss * (1 - lesson.settings.worth):
         return grown, grown_loss
     for group in counts:
         lesson.note_dropped(group, grown.width(group) - network.width(group))

@@ -39,11 +39,7 @@ class DEN(Learner):
         super().__init__(skeleton, seed=seed, device=device, progress=progress)
         self.settings = settings if settings is not None else Settings()
         self.timestamps = self.settings.timestamps
-        groups = list(skeleton.widths)
-        (
-            self.settings.newcomers(groups),
-            self.settings.most_splits(groups),
-        )  # refused here, not later
+        self.settings.offered(skeleton.widths)  # refuses here, not later, what does not fit
 
     def _learn(
         self, task: Task, generator: torch.Generator, progress: Progress | None

@@ -1,18 +1,18 @@
 """What the algorithms share while one task is learned: its rows, its trainings, its record."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import final
 
 import torch
 from torch import Tensor
 
 from lifelong.den.settings import Settings
-from lifelong.network import HEAD, INPUTS, Initialise, Network, Tensors, uniform
-from lifelong.penalties import L1, L2, Around, KernelGroup, Penalty, SparseGroup, Sum
+from lifelong.den.teach import taught
+from lifelong.network import HEAD, Initialise, Network, Tensors, uniform
+from lifelong.penalties import L1, L2, Around, Penalty, SparseGroup, Sum, sparsity
 from lifelong.records import GroupRecord, StageRecord, TaskRecord
-from lifelong.solve import Problem, Progress, Rehearsal, ask, solve, validation_loss
-from lifelong.surgery import Units
+from lifelong.solve import Problem, Progress, ask, solve, validation_loss
 from lifelong.tasks import Rows, Task, prepared
 
 
@@ -36,18 +36,24 @@ class Lesson:
         network: Network,
         movable: Mapping[str, Tensor | None],
         penalties: Mapping[str, Penalty],
+        *,
         inputs: Tensor | None = None,
+        taught_by: Network | None = None,
     ) -> tuple[Network, float]:
         """Solve one of the paper's equations; `inputs` are the columns that the network takes."""
-        asks = [self._ask(network, inputs)]
+        train, valid = self.rows(inputs)
+        if taught_by is not None:
+            train = taught(train, taught_by, self.task.kind, self.settings.teaching)
+        asks = [ask(network.skeleton, self.task.kind, train, valid)]
         problem = Problem(f"{self.task.name}: {stage}", network.tensors, asks, movable, penalties)
         solution = solve(problem, self.settings.budget, self.generator, self.progress)
         self.stages.append(StageRecord(stage, solution.loss, solution.steps, solution.seconds))
-        return replace(network, tensors=solution.tensors), solution.loss
+        return network.with_tensors(solution.tensors), solution.loss
 
     def loss(self, network: Network) -> float:
         """Validation loss: what tau is compared with."""
-        return validation_loss([self._ask(network, None)], network.tensors)
+        asks = [ask(network.skeleton, self.task.kind, *self.rows())]
+        return validation_loss(asks, network.tensors)
 
     def rows(self, inputs: Tensor | None = None) -> tuple[Rows, Rows]:
         """Training and validation rows, on the device."""
@@ -74,18 +80,9 @@ class Lesson:
         groups = {group: self.events[group] for group in network.born}
         return TaskRecord(self.task.name, self.number, groups, tuple(self.stages))
 
-    def _ask(self, network: Network, inputs: Tensor | None) -> Rehearsal:
-        train, valid = self.rows(inputs)
-        return ask(network.skeleton, self.task.kind, train, valid)
-
 
 def _fields(record: GroupRecord) -> dict[str, object]:
     return {name: getattr(record, name) for name in record.__struct_fields__}
-
-
-def sparsity(tensor: Tensor, mu: float) -> Penalty:
-    """Equation 2's penalty: l1, or for a convolution the (2,1)-norm over its kernels."""
-    return KernelGroup(mu) if tensor.ndim == 4 else L1(mu)
 
 
 def movement(settings: Settings, centers: Tensors) -> dict[str, Penalty]:
@@ -113,8 +110,3 @@ def growth(settings: Settings, centers: Tensors) -> dict[str, Penalty]:
     return {
         name: Around(center, penalty) for name, center in weights.items() if name not in HEAD
     } | {"head.weight": L1(settings.mu)}
-
-
-def chosen_inputs(selected: Units) -> Tensor | None:
-    """The columns of the data that a selected subnetwork takes; None for all."""
-    return selected.get(INPUTS)

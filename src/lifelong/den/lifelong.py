@@ -3,10 +3,11 @@
 from math import ceil
 
 from lifelong.den.expand import drop_useless, dynamic_expansion
-from lifelong.den.lesson import Lesson, sparsity
+from lifelong.den.lesson import Lesson
 from lifelong.den.retrain import selective_retraining
 from lifelong.den.split import split
 from lifelong.network import GrowingNetwork, Network, first_network
+from lifelong.penalties import sparsity
 
 
 def incremental_learning(known: GrowingNetwork, lesson: Lesson) -> Network:

@@ -6,8 +6,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from lifelong.den.lesson import Lesson, chosen_inputs, movement
-from lifelong.network import HEAD, GrowingNetwork, Network, Skeleton, Tensors
+from lifelong.den.lesson import Lesson, movement
+from lifelong.network import HEAD, INPUTS, GrowingNetwork, Network, Skeleton, Tensors
 from lifelong.sparse_head import fit_sparse_head
 from lifelong.surgery import Units, gather, scatter
 from lifelong.tasks import Rows
@@ -34,7 +34,7 @@ def selective_retraining(known: GrowingNetwork, lesson: Lesson) -> Retrained:
     part = gather(network, selected)
     movable = dict.fromkeys(part.tensors)
     penalties = movement(lesson.settings, part.tensors)
-    part, loss = lesson.train("retrain", part, movable, penalties, chosen_inputs(selected))
+    part, loss = lesson.train("retrain", part, movable, penalties, inputs=selected[INPUTS])
     return Retrained(scatter(network, part, selected), selected, loss)
 
 

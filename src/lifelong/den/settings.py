@@ -1,10 +1,14 @@
 """Every symbol of the paper, once, with a default that is meant for all of its data sets."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, final
+from math import ceil
+from typing import Literal, TypeAlias, final
 
 from lifelong.solve import Budget, SettingError, require
+
+Count: TypeAlias = int | float
 
 
 @final
@@ -12,23 +16,27 @@ from lifelong.solve import Budget, SettingError, require
 class Settings:
     """How a DEN learns.
 
-    The paper's variants are settings: `Settings.selective_only()` and its neighbours.
+    Where units are counted (`k`, `limit`), a whole number is units, a fraction is a share of the
+    layer's width in the base network, and a sequence gives one of either for each layer.
 
     Attributes:
         mu: strength of l1: of the weights of task 1 (Eq. 2), of newcomers (Eq. 5), and of what
             old weights move by (Eq. 4 and 6). Relative to a gradient of typical size, see `solve`.
         gamma: strength of the group penalty on newcomers (Eq. 5).
         lam: the paper's lambda, the squared anchor at the previous weights (Eq. 6).
-        k: newcomers offered to each layer, one number or one a layer.
+        k: newcomers offered to each layer.
         tau: the network expands when the validation loss after retraining is above this.
         sigma: units that drifted further than this are split.
         drift: "relative" to the norm of the unit's old incoming weights, or "absolute" (the paper).
-        splits: at most so many units of a layer are split for a task, those that drifted most; one
-            number, one a layer, or None for no limit (the paper).
+        limit: at most so many units join a layer for one task, newcomers and copies together; of
+            the units over sigma those that drifted most are split. None for no limit (the paper).
         below_sigma: what becomes of units that moved and are not split: "restore" gives them their
             old weights back, so that nothing is ever forgotten; "keep" leaves them (the paper).
         head: strength of the head's l1 in Eq. 3, as a share of mu_max.
         start: share of the base network's units that task 1 gets; the rest is for tasks to come.
+        worth: an expansion is kept if it lowers the validation loss by at least this share.
+        teaching: share of the retrained network's answers in the labels that the copies of its
+            units learn from after a split; 0 for labels alone (the paper).
         expand, split: whether Algorithms 3 and 4 run.
         drop: whether useless newcomers are removed (not by DEN-Constant).
         timestamps: whether a task is served by the network as it was known to it.
@@ -38,14 +46,16 @@ class Settings:
     mu: float = 0.1
     gamma: float = 1.0
     lam: float = 0.0
-    k: int | Sequence[int] = 8
+    k: Count | Sequence[Count] = 8
     tau: float = 0.02
     sigma: float = 0.05
     drift: Literal["relative", "absolute"] = "relative"
-    splits: int | Sequence[int] | None = 24
+    limit: Count | Sequence[Count] | None = 0.12
     below_sigma: Literal["restore", "keep"] = "restore"
     head: float = 0.02
-    start: float = 0.5
+    start: float = 0.2
+    worth: float = 0.01
+    teaching: float = 0.7
     expand: bool = True
     split: bool = True
     drop: bool = True
@@ -56,38 +66,51 @@ class Settings:
         for name in ("mu", "gamma", "lam", "tau", "sigma"):
             require(name, getattr(self, name), "0 or more", lambda v: v >= 0)
         require("head", self.head, "above 0", lambda v: v > 0)
+        for name in ("worth", "teaching"):
+            require(name, getattr(self, name), "from 0 to 1", lambda v: 0 <= v <= 1)
         require("start", self.start, "above 0 and at most 1", lambda v: 0 < v <= 1)
-        for name in ("k", "splits"):
+        for name in ("k", "limit"):
             for number in _as_sequence(getattr(self, name)):
-                require(name, number, "whole numbers, 0 or more", lambda v: v == int(v) and v >= 0)
+                require(name, number, "whole numbers or fractions below 1, 0 or more", _count)
         _one_of("drift", self.drift, ("relative", "absolute"))
         _one_of("below_sigma", self.below_sigma, ("restore", "keep"))
 
-    def newcomers(self, groups: Sequence[str]) -> dict[str, int]:
-        """The number k for each group."""
-        return _each("k", self.k, groups)
+    def offered(self, widths: Mapping[str, int]) -> dict[str, int]:
+        """The number k for each group, within the limit."""
+        limits = self.limits(widths)
+        return {
+            group: min(number, limits[group])
+            for group, number in _units("k", self.k, widths).items()
+        }
 
-    def most_splits(self, groups: Sequence[str]) -> Mapping[str, int | None]:
-        """The limit of splits for each group."""
-        if self.splits is None:
-            return dict.fromkeys(groups)
-        return _each("splits", self.splits, groups)
+    def limits(self, widths: Mapping[str, int]) -> dict[str, int]:
+        """How many units may join each group for one task."""
+        if self.limit is None:
+            return dict.fromkeys(widths, sys.maxsize)
+        return _units("limit", self.limit, widths)
 
 
-def _as_sequence(value: int | Sequence[int] | None) -> Sequence[int]:
+def _count(value: float) -> bool:
+    return value >= 0 and (value < 1 or value == int(value))
+
+
+def _as_sequence(value: Count | Sequence[Count] | None) -> Sequence[Count]:
     if value is None:
         return ()
     return value if isinstance(value, Sequence) else (value,)
 
 
-def _each(name: str, value: int | Sequence[int], groups: Sequence[str]) -> dict[str, int]:
-    numbers = value if isinstance(value, Sequence) else [value] * len(groups)
-    if len(numbers) != len(groups):
+def _units(name: str, value: Count | Sequence[Count], widths: Mapping[str, int]) -> dict[str, int]:
+    numbers = value if isinstance(value, Sequence) else [value] * len(widths)
+    if len(numbers) != len(widths):
         raise SettingError(
-            f"{name} must be one number, or one for each of the {len(groups)} hidden layers "
-            f"({', '.join(groups)}), not {value!r}"
+            f"{name} must be one number, or one for each of the {len(widths)} hidden layers "
+            f"({', '.join(widths)}), not {value!r}"
         )
-    return dict(zip(groups, numbers, strict=True))
+    return {
+        group: ceil(number * width) if number < 1 else int(number)
+        for number, (group, width) in zip(numbers, widths.items(), strict=True)
+    }
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

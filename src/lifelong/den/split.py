@@ -16,14 +16,22 @@ def split(known: GrowingNetwork, network: Network, lesson: Lesson) -> Network:
     """Copy the units that drifted, give the originals their weights back, and train the copies.
 
     The last training (Equation 6) moves only what is new with this task.
+
+    Departs from the paper: that training is taught by the network from before the split as well as
+    by the labels (see `teaching`). It has far fewer weights to move than that network had, and
+    what it is told on every row tells it how to use them.
     """
     drift = drifts(known, network, relative=lesson.settings.drift == "relative")
-    chosen = _chosen(drift, lesson)
+    chosen = _chosen(drift, network, lesson)
     for group, amounts in drift.items():
         lesson.note(group, drift=tuple(amounts.tolist()), split=len(chosen[group]))
     parted, centers = _part(known, network, chosen, lesson)
     trained, _ = lesson.train(
-        "split", parted, newcomers(parted, lesson.number), movement(lesson.settings, centers)
+        "split",
+        parted,
+        newcomers(parted, lesson.number),
+        movement(lesson.settings, centers),
+        taught_by=network,
     )
     return drop_useless(trained, lesson) if lesson.settings.drop else trained
 
@@ -46,13 +54,14 @@ def drifts(known: GrowingNetwork, network: Network, *, relative: bool) -> dict[s
     return {group: (moved[group] / norm[group].clamp_min(tiny)).sqrt() for group in moved}
 
 
-def _chosen(drift: Mapping[str, Tensor], lesson: Lesson) -> Units:
-    """The units over sigma; where there are more than may be split, those that drifted most."""
-    most = lesson.settings.most_splits(list(drift))
+def _chosen(drift: Mapping[str, Tensor], network: Network, lesson: Lesson) -> Units:
+    """The units over sigma; where there are more than may still join, those that drifted most."""
+    limits = lesson.settings.limits(network.skeleton.widths)
     chosen = {}
     for group, amounts in drift.items():
+        room = max(0, limits[group] - (network.width(group) - len(amounts)))
         order = amounts.argsort(descending=True, stable=True)
-        over = order[amounts[order] > lesson.settings.sigma][: most[group]]
+        over = order[amounts[order] > lesson.settings.sigma][:room]
         chosen[group] = over.sort().values.to(lesson.device)
     return chosen
 

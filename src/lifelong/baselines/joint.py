@@ -1,0 +1,74 @@
+"""DNN-MTL: one base network, trained on all tasks at once."""
+
+from collections.abc import Sequence
+from typing import ClassVar, final
+
+import torch
+
+from lifelong.learner import Learner
+from lifelong.network import HEAD, GrowingNetwork, Network, Skeleton, first_network, uniform
+from lifelong.penalties import sparsity
+from lifelong.records import GroupRecord, StageRecord, TaskRecord
+from lifelong.solve import Budget, Progress
+from lifelong.tasks import Task, TaskError
+from lifelong.together import train_together
+
+
+@final
+class Joint(Learner):
+    """The batch model: it must be given every task's data together, by `learn_together`."""
+
+    method: ClassVar[str] = "DNN-MTL"
+
+    def __init__(
+        self,
+        skeleton: Skeleton,
+        *,
+        mu: float = 0.1,
+        budget: Budget | None = None,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+        progress: bool = False,
+    ) -> None:
+        super().__init__(skeleton, seed=seed, device=device, progress=progress)
+        self.mu, self.budget = mu, budget or Budget()
+
+    def _learn(
+        self, task: Task, generator: torch.Generator, progress: Progress | None
+    ) -> tuple[GrowingNetwork, TaskRecord]:
+        if self.tasks:
+            raise TaskError(
+                f"task {task.name!r}: a multi-task network cannot take one more task; "
+                "give it all of them with learn_together(tasks)"
+            )
+        return self._train([task], generator, progress)
+
+    def learn_together(self, tasks: Sequence[Task]) -> TaskRecord:
+        """Learn all tasks at once, in place of whatever was learned before."""
+        for task in tasks:
+            self._refuse_shape(task)
+        with self._shown("all tasks") as progress:
+            network, record = self._train(tasks, self._generator(), progress)
+        self.network, self.records = network, (record,)
+        return record
+
+    def _train(
+        self, tasks: Sequence[Task], generator: torch.Generator, progress: Progress | None
+    ) -> tuple[GrowingNetwork, TaskRecord]:
+        known = self._untrained(tasks, generator)
+        known, solution = train_together(
+            known, tasks, self.budget, lambda t: sparsity(t, self.mu), generator, progress
+        )
+        stage = StageRecord("together", solution.loss, solution.steps, solution.seconds)
+        groups = {group: GroupRecord(len(born)) for group, born in known.born.items()}
+        return known, TaskRecord(" + ".join(t.name for t in tasks), 1, groups, (stage,))
+
+    def _untrained(self, tasks: Sequence[Task], generator: torch.Generator) -> GrowingNetwork:
+        skeleton, make = self.network.skeleton, uniform(generator, self.device)
+        known = GrowingNetwork(skeleton)
+        for task in tasks:
+            fresh = first_network(skeleton, skeleton.widths, task.outputs, make)
+            head = {name: fresh.tensors[name] for name in HEAD}
+            tensors = {**fresh.tensors, **known.shared, **head}
+            known = known.remember(task, Network(skeleton, tensors, fresh.born))
+        return known

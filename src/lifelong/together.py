@@ -1,0 +1,67 @@
+"""All tasks at once, each on the network as it knows it: DNN-MTL and DEN-Finetune."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from lifelong.network import GrowingNetwork, Tensors, logits, prefix
+from lifelong.penalties import Penalty
+from lifelong.solve import Budget, Problem, Progress, Rehearsal, Solution, loss_of, solve
+from lifelong.tasks import Task, TaskError, prepared
+
+
+def train_together(
+    known: GrowingNetwork,
+    tasks: Sequence[Task],
+    budget: Budget,
+    penalty: Callable[[Tensor], Penalty],
+    generator: torch.Generator,
+    progress: Progress | None = None,
+) -> tuple[GrowingNetwork, Solution]:
+    """Train every tensor on the mean loss of these tasks, a batch of each a step."""
+    names = [one.name for one in known.tasks]
+    if sorted(task.name for task in tasks) != sorted(names):
+        raise TaskError(
+            f"training together takes the data of every task that was learned ({names}), "
+            f"not {[task.name for task in tasks]}"
+        )
+    tensors = {**known.shared, **_heads(known)}
+    asks = [_ask(known, 1 + names.index(task.name), task) for task in tasks]
+    penalties = {name: penalty(tensor) for name, tensor in tensors.items() if tensor.ndim > 1}
+    problem = Problem("together", tensors, asks, dict.fromkeys(tensors), penalties)
+    solution = solve(problem, budget, generator, progress)
+    return _with(known, solution.tensors), solution
+
+
+def _heads(known: GrowingNetwork) -> dict[str, Tensor]:
+    return {
+        f"{number}.{name}": tensor
+        for number, one in enumerate(known.tasks, 1)
+        for name, tensor in one.private.items()
+    }
+
+
+def _ask(known: GrowingNetwork, number: int, task: Task) -> Rehearsal:
+    skeleton = known.skeleton
+    born = {group: stamps[stamps <= number] for group, stamps in known.born.items()}
+    own = {name: f"{number}.{name}" for name in known.tasks[number - 1].private}
+
+    def forward(tensors: Tensors, x: Tensor) -> Tensor:
+        shared = {n: prefix(tensors[n], skeleton.axes[n], born) for n in known.shared}
+        return logits(skeleton, {**shared, **{n: tensors[key] for n, key in own.items()}}, x)
+
+    device = next(iter(known.tasks[number - 1].private.values())).device
+    train, valid = prepared(task.train, device), prepared(task.valid, device)
+    return Rehearsal(forward, loss_of(task.kind), train, valid)
+
+
+def _with(known: GrowingNetwork, tensors: Tensors) -> GrowingNetwork:
+    """The same structure with these tensors."""
+    tasks = tuple(
+        replace(one, private={name: tensors[f"{number}.{name}"] for name in one.private})
+        for number, one in enumerate(known.tasks, 1)
+    )
+    shared = {name: tensors[name] for name in known.shared}
+    return replace(known, shared=shared, tasks=tasks, _as_of={})
