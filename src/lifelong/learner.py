@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, Generic, TypeVar, final
 
 import numpy as np
 import torch
@@ -21,24 +21,29 @@ from lifelong.tasks import Array, Kind, Task, TaskError
 CHUNK = 4096  # rows predicted at once, so that memory does not grow with the rows
 
 
-class Learner(ABC):
-    """A network that learns task after task.
+S = TypeVar("S")
+
+
+class Learner(ABC, Generic[S]):
+    """A network that learns task after task, in the way that its settings say.
 
     A learner says how in `_learn`, which makes a new value and changes nothing; only when that is
     there does `learn` take it over. So a task that fails or is interrupted leaves no trace.
     """
 
-    method: ClassVar[str]
-    timestamps = True
+    method: ClassVar[str]  # the paper's name of it, which a saved model carries
+    settings_type: type[S]
 
     def __init__(
         self,
         skeleton: Skeleton,
+        settings: S | None = None,
         *,
         seed: int = 0,
         device: str | torch.device = "cpu",
         progress: bool = False,
     ) -> None:
+        self.settings = settings if settings is not None else self.settings_type()
         self.seed = seed
         self.device = torch.device(device)
         self.progress = progress
@@ -114,8 +119,11 @@ class Learner(ABC):
             learned = ", ".join(map(repr, names)) or "none yet"
             raise TaskError(f"no task named {task!r} was learned; learned so far: {learned}")
         number = 1 + names.index(task)
-        view = network.as_of(number) if self.timestamps else network.without_stamps(number)
-        return network.tasks[number - 1], view
+        return network.tasks[number - 1], self._view(network, number)
+
+    def _view(self, network: GrowingNetwork, number: int) -> Network:
+        """What serves task `number`: the network as it was known to it."""
+        return network.as_of(number)
 
     def _everything(self) -> dict[str, Tensor]:
         private = {

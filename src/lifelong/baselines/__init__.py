@@ -2,5 +2,6 @@
 
 from lifelong.baselines.joint import Joint
 from lifelong.baselines.single import Single
+from lifelong.baselines.training import Training
 
-__all__ = ["Joint", "Single"]
+__all__ = ["Joint", "Single", "Training"]

@@ -5,33 +5,22 @@ from typing import ClassVar, final
 
 import torch
 
+from lifelong.baselines.training import Training
 from lifelong.learner import Learner
-from lifelong.network import HEAD, GrowingNetwork, Network, Skeleton, first_network, uniform
+from lifelong.network import HEAD, GrowingNetwork, Network, first_network, uniform
 from lifelong.penalties import sparsity
 from lifelong.records import GroupRecord, StageRecord, TaskRecord
-from lifelong.solve import Budget, Progress
+from lifelong.solve import Progress
 from lifelong.tasks import Task, TaskError
 from lifelong.together import train_together
 
 
 @final
-class Joint(Learner):
+class Joint(Learner[Training]):
     """The batch model: it must be given every task's data together, by `learn_together`."""
 
     method: ClassVar[str] = "DNN-MTL"
-
-    def __init__(
-        self,
-        skeleton: Skeleton,
-        *,
-        mu: float = 0.1,
-        budget: Budget | None = None,
-        seed: int = 0,
-        device: str | torch.device = "cpu",
-        progress: bool = False,
-    ) -> None:
-        super().__init__(skeleton, seed=seed, device=device, progress=progress)
-        self.mu, self.budget = mu, budget or Budget()
+    settings_type = Training
 
     def _learn(
         self, task: Task, generator: torch.Generator, progress: Progress | None
@@ -57,7 +46,12 @@ class Joint(Learner):
     ) -> tuple[GrowingNetwork, TaskRecord]:
         known = self._untrained(tasks, generator)
         known, solution = train_together(
-            known, tasks, self.budget, lambda t: sparsity(t, self.mu), generator, progress
+            known,
+            tasks,
+            self.settings.budget,
+            lambda t: sparsity(t, self.settings.mu),
+            generator,
+            progress,
         )
         stage = StageRecord("together", solution.loss, solution.steps, solution.seconds)
         groups = {group: GroupRecord(len(born)) for group, born in known.born.items()}

@@ -4,32 +4,21 @@ from typing import ClassVar, final
 
 import torch
 
+from lifelong.baselines.training import Training
 from lifelong.learner import Learner
-from lifelong.network import GrowingNetwork, Skeleton, first_network, uniform
+from lifelong.network import GrowingNetwork, first_network, uniform
 from lifelong.penalties import sparsity
 from lifelong.records import GroupRecord, StageRecord, TaskRecord
-from lifelong.solve import Budget, Problem, Progress, ask, solve
+from lifelong.solve import Problem, Progress, ask, solve
 from lifelong.tasks import Task, prepared
 
 
 @final
-class Single(Learner):
+class Single(Learner[Training]):
     """Each task gets the whole base network, trained with l1 like DEN's first task (Equation 2)."""
 
     method: ClassVar[str] = "DNN-STL"
-
-    def __init__(
-        self,
-        skeleton: Skeleton,
-        *,
-        mu: float = 0.1,
-        budget: Budget | None = None,
-        seed: int = 0,
-        device: str | torch.device = "cpu",
-        progress: bool = False,
-    ) -> None:
-        super().__init__(skeleton, seed=seed, device=device, progress=progress)
-        self.mu, self.budget = mu, budget or Budget()
+    settings_type = Training
 
     def _learn(
         self, task: Task, generator: torch.Generator, progress: Progress | None
@@ -43,9 +32,11 @@ class Single(Learner):
             network.tensors,
             [ask(skeleton, task.kind, *rows)],
             movable=dict.fromkeys(network.tensors),
-            penalties={n: sparsity(t, self.mu) for n, t in network.tensors.items() if t.ndim > 1},
+            penalties={
+                n: sparsity(t, self.settings.mu) for n, t in network.tensors.items() if t.ndim > 1
+            },
         )
-        solution = solve(problem, self.budget, generator, progress)
+        solution = solve(problem, self.settings.budget, generator, progress)
         network = network.with_tensors(solution.tensors)
         stage = StageRecord("alone", solution.loss, solution.steps, solution.seconds)
         groups = {group: GroupRecord(len(born)) for group, born in network.born.items()}

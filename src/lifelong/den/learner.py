@@ -1,5 +1,7 @@
 """The learner: a network, settings, and Algorithm 1."""
 
+from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar, final
 
 import torch
@@ -9,14 +11,16 @@ from lifelong.den.lifelong import incremental_learning
 from lifelong.den.retrain import select
 from lifelong.den.settings import Settings
 from lifelong.learner import Learner, Sharing
-from lifelong.network import INPUTS, GrowingNetwork, Skeleton
-from lifelong.records import TaskRecord
+from lifelong.network import INPUTS, GrowingNetwork, Network, Skeleton
+from lifelong.penalties import sparsity
+from lifelong.records import StageRecord, TaskRecord
 from lifelong.solve import Progress
 from lifelong.tasks import Task
+from lifelong.together import train_together
 
 
 @final
-class DEN(Learner):
+class DEN(Learner[Settings]):
     """A Dynamically Expandable Network.
 
     >>> from lifelong import DEN, mlp
@@ -26,6 +30,7 @@ class DEN(Learner):
     """
 
     method: ClassVar[str] = "DEN"
+    settings_type = Settings
 
     def __init__(
         self,
@@ -36,10 +41,12 @@ class DEN(Learner):
         device: str | torch.device = "cpu",
         progress: bool = False,
     ) -> None:
-        super().__init__(skeleton, seed=seed, device=device, progress=progress)
-        self.settings = settings if settings is not None else Settings()
-        self.timestamps = self.settings.timestamps
+        super().__init__(skeleton, settings, seed=seed, device=device, progress=progress)
         self.settings.offered(skeleton.widths)  # refuses here, not later, what does not fit
+
+    def _view(self, network: GrowingNetwork, number: int) -> Network:
+        stamped = self.settings.timestamps
+        return network.as_of(number) if stamped else network.without_stamps(number)
 
     def _learn(
         self, task: Task, generator: torch.Generator, progress: Progress | None
@@ -48,6 +55,19 @@ class DEN(Learner):
         lesson = Lesson(task, number, self.settings, generator, self.device, progress)
         network = incremental_learning(self.network, lesson)
         return self.network.remember(task, network), lesson.record(network)
+
+    def finetune(self, tasks: Sequence[Task]) -> StageRecord:
+        """DEN-Finetune: train all tasks together on the structure that was found.
+
+        Needs the data of every task that was learned, again. Replaces the weights.
+        """
+        penalty = partial(sparsity, mu=self.settings.mu)
+        with self._shown("all tasks") as progress:
+            network, solution = train_together(
+                self.network, tasks, self.settings.budget, penalty, self._generator(), progress
+            )
+        self.network = network
+        return StageRecord("finetune", solution.loss, solution.steps, solution.seconds)
 
     def sharing(self) -> Sharing:
         """Which hidden units have a path to each task's head."""
