@@ -5,8 +5,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import ClassVar, Generic, TypeVar, final
+from pathlib import Path
+from typing import ClassVar, Generic, Self, TypeVar, final
 
+import msgspec
 import numpy as np
 import torch
 from rich.progress import Progress as Bars
@@ -15,7 +17,8 @@ from torch import Tensor
 from lifelong.network import GrowingNetwork, Known, Network, Skeleton, nonzero, parameters
 from lifelong.records import TaskRecord
 from lifelong.results import Capacity
-from lifelong.solve import Progress
+from lifelong.solve import Progress, SettingError
+from lifelong.store import ModelFileError, read, write
 from lifelong.tasks import Array, Kind, Task, TaskError
 
 CHUNK = 4096  # rows predicted at once, so that memory does not grow with the rows
@@ -106,6 +109,38 @@ class Learner(ABC, Generic[S]):
         return self.capacity().parameters / base_parameters(
             self.network.skeleton, [known.outputs for known in self.network.tasks]
         )
+
+    @final
+    def save(self, path: str | Path) -> None:
+        """Write the model into a directory: a manifest in JSON and tensors in safetensors."""
+        write(
+            Path(path),
+            method=self.method,
+            seed=self.seed,
+            settings=self.settings,
+            network=self.network,
+            records=self.records,
+        )
+
+    @final
+    @classmethod
+    def load(
+        cls, path: str | Path, *, device: str | torch.device = "cpu", progress: bool = False
+    ) -> Self:
+        """Read a model that `save` wrote; it predicts, and goes on learning, the same."""
+        manifest, network = read(Path(path), torch.device(device))
+        if manifest.method != cls.method:
+            raise ModelFileError(
+                f"{path}: holds a {manifest.method}, which {cls.__name__} cannot load"
+            )
+        try:
+            settings = msgspec.convert(manifest.settings, cls.settings_type)
+        except (msgspec.ValidationError, SettingError) as error:
+            raise ModelFileError(f"{path}: its settings are damaged: {error}") from error
+        seed = manifest.seed
+        learner = cls(network.skeleton, settings, seed=seed, device=device, progress=progress)
+        learner.network, learner.records = network, tuple(manifest.records)
+        return learner
 
     @property
     def tasks(self) -> tuple[str, ...]:

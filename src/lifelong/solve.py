@@ -46,7 +46,7 @@ class Budget:
         cut: factor of a cut.
     """
 
-    steps: int = 2000
+    steps: int = 6000
     batch: int = 256
     learning_rate: float = 1e-3
     check_every: int = 40

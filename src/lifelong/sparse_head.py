@@ -24,7 +24,7 @@ from torch import Tensor
 
 from lifelong.tasks import Kind
 
-TOLERANCE = 1e-4  # of mu_max
+TOLERANCE = 1e-3  # of mu_max
 
 
 @final
