@@ -2,7 +2,8 @@
 
 from math import ceil
 
-from lifelong.den.expand import drop_useless, dynamic_expansion
+from lifelong.den.drop import drop_useless
+from lifelong.den.expand import dynamic_expansion
 from lifelong.den.lesson import Lesson
 from lifelong.den.retrain import selective_retraining
 from lifelong.den.split import split

@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from lifelong.den.expand import drop_useless
+from lifelong.den.drop import drop_useless
 from lifelong.den.lesson import Lesson, movement
 from lifelong.network import HEAD, Axes, GrowingNetwork, Network, Tensors
 from lifelong.surgery import Units, duplicate_units, newcomers, positions
