@@ -1,0 +1,153 @@
+"""Small networks, tasks and budgets, and what it means that two learners are the same."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lifelong.den import DEN, Settings
+from lifelong.learner import Learner
+from lifelong.network import Chain, Network, Skeleton, convnet, first_network, mlp, uniform
+from lifelong.solve import Budget
+from lifelong.tasks import Kind, Rows, Task, TensorRows
+
+BUDGET = Budget(steps=24, batch=16, learning_rate=0.02, check_every=8, patience=2, cuts=1, cut=0.5)
+KINDS = ("one output", "subtasks", "classes")
+
+
+def small_mlp() -> Chain:
+    return mlp(6, [10, 7])
+
+
+def small_convnet() -> Chain:
+    return convnet((2, 6, 6), [5, 4], [6], kernel=3, pool=[True, False])
+
+
+SKELETONS: dict[str, Callable[[], Chain]] = {"mlp": small_mlp, "convnet": small_convnet}
+
+
+def random(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def inputs_for(skeleton: Skeleton, rows: int, seed: int = 0) -> Tensor:
+    return torch.randn(rows, *skeleton.inputs, generator=random(seed))
+
+
+def task_for(
+    skeleton: Skeleton, kind: str = "one output", seed: int = 0, name: str = "", rows: int = 40
+) -> Task:
+    """A task that a network can learn: labels by the signs, or the order, of random directions."""
+    x = inputs_for(skeleton, 2 * rows, seed + 1000)
+    outputs = {"one output": 1, "subtasks": 2, "classes": 3}[kind]
+    rule = torch.randn(x[0].numel(), outputs, generator=random(seed + 2000))
+    score = x.flatten(1) @ rule
+    y = score.argmax(dim=1) if kind == "classes" else (score > score.median(dim=0).values).long()
+    train, valid = (x[:rows], y[:rows]), (x[rows:], y[rows:])
+    return Task(
+        name or f"{kind} {seed}",
+        train,
+        valid,
+        valid,
+        kind=Kind.CLASSES if kind == "classes" else Kind.BINARY,
+        outputs=outputs,
+    )
+
+
+def stream_for(skeleton: Skeleton, *kinds: str, seed: int = 0) -> list[Task]:
+    return [task_for(skeleton, kind, seed + n, f"task {n}") for n, kind in enumerate(kinds, 1)]
+
+
+def quick(**changes: Any) -> Settings:
+    """Settings under which small networks select, grow and split within a few steps."""
+    settings: dict[str, Any] = {"k": 2, "tau": 0.0, "start": 0.5, "worth": 0.0, "limit": None}
+    return Settings(**{**settings, "budget": BUDGET, **changes})
+
+
+def learned(skeleton: Skeleton, tasks: list[Task], settings: Settings, seed: int = 0) -> DEN:
+    learner = DEN(skeleton, settings, seed=seed)
+    for task in tasks:
+        learner.learn(task)
+    return learner
+
+
+def random_network(
+    skeleton: Skeleton, generator: torch.Generator, outputs: int = 2, density: float = 1.0
+) -> Network:
+    """All weights and biases random, and of the weights only this share not zero.
+
+    Of a convolution whole kernels are zero, and a kernel that is not has zeros too.
+    """
+    make = uniform(generator)
+
+    def fill(axes: Any, size: tuple[int, ...]) -> Tensor:
+        if len(axes) == 1:
+            return torch.randn(size, generator=generator)
+        kept = torch.rand(size[:2], generator=generator) < density
+        values = make(axes, size) * kept.reshape(*size[:2], *[1] * (len(size) - 2))
+        if len(size) == 4:
+            values = values * (torch.rand(size, generator=generator) < 0.7)
+        return values
+
+    return first_network(skeleton, skeleton.widths, outputs, fill)
+
+
+def in_double(network: Network) -> Network:
+    return replace(network, tensors={name: t.double() for name, t in network.tensors.items()})
+
+
+def same(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
+    """To the bit."""
+    return left.keys() == right.keys() and all(torch.equal(left[n], right[n]) for n in left)
+
+
+def answers(learner: Learner, x: Tensor) -> dict[str, Tensor]:
+    return {name: learner.predict_proba(x, task=name) for name in learner.tasks}
+
+
+def contents(learner: Learner) -> dict[str, Tensor]:
+    """Every tensor of a learner, copied."""
+    network = learner.network
+    own = {f"{k.name}.{n}": t for k in network.tasks for n, t in k.private.items()}
+    stamps = {f"born.{group}": t for group, t in network.born.items()}
+    return {name: t.clone() for name, t in {**network.shared, **own, **stamps}.items()}
+
+
+class CountedRows:
+    """Rows that are not held as tensors, and that break at a given batch."""
+
+    def __init__(
+        self, rows: Rows, breaks_at: int | None = None, error: type[BaseException] = RuntimeError
+    ) -> None:
+        self.rows, self.breaks_at, self.error = rows, breaks_at, error
+        self.served = 0
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.rows.shape
+
+    def batches(
+        self, size: int, generator: torch.Generator | None = None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        for batch in self.rows.batches(size, generator):
+            if self.served == self.breaks_at:
+                raise self.error("the rows broke")
+            self.served += 1
+            yield batch
+
+
+def with_rows(task: Task, train: Rows | None = None, valid: Rows | None = None) -> Task:
+    """The same task, from other rows."""
+    return Task(
+        task.name, train or task.train, valid or task.valid, kind=task.kind, outputs=task.outputs
+    )
+
+
+def tensors_of(rows: Rows) -> TensorRows:
+    assert isinstance(rows, TensorRows)
+    return rows
