@@ -53,6 +53,13 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
     records: list[TaskRecord]
     tensors: str
     sha256: str
+    seal: str = ""
+
+    def sealed(self) -> "Manifest":
+        """With a checksum of itself, so that what was changed by accident is noticed."""
+        unsealed = msgspec.structs.replace(self, seal="")
+        checksum = hashlib.sha256(msgspec.json.encode(unsealed)).hexdigest()
+        return msgspec.structs.replace(self, seal=checksum)
 
 
 @final
@@ -87,7 +94,7 @@ def write(
         records=list(records),
         tensors=f"tensors-{checksum[:16]}.safetensors",
         sha256=checksum,
-    )
+    ).sealed()
     path.mkdir(parents=True, exist_ok=True)
     _replace(path / manifest.tensors, content)
     _replace(path / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=1))
@@ -120,7 +127,7 @@ def _manifest(file: Path) -> Manifest:
     content = _content(file)
     try:
         envelope = msgspec.json.decode(content, type=_Envelope)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ModelFileError(f"{file}: not a manifest: {error}") from error
     if envelope.format != FORMAT:
         raise ModelFileError(f"{file}: not a {FORMAT}, but {envelope.format!r}")
@@ -130,9 +137,12 @@ def _manifest(file: Path) -> Manifest:
             + ("a newer release reads it" if envelope.version > VERSION else "save it anew")
         )
     try:
-        return msgspec.json.decode(content, type=Manifest)
-    except msgspec.MsgspecError as error:
+        manifest = msgspec.json.decode(content, type=Manifest)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ModelFileError(f"{file}: damaged: {error}") from error
+    if manifest.seal != manifest.sealed().seal:
+        raise ModelFileError(f"{file}: not what was saved (its checksum differs); it is damaged")
+    return manifest
 
 
 def _content(file: Path) -> bytes:

@@ -11,7 +11,8 @@ from lifelong.surgery import append_units, newcomers
 def dynamic_expansion(network: Network, loss: float, lesson: Lesson) -> tuple[Network, float]:
     """Offer k units to each layer, train them alone (Equation 5), and drop the useless ones.
 
-    An expansion that does not lower the validation loss by the share `worth` is undone.
+    An expansion that does not lower the validation loss by the share `worth` is undone, unless
+    nothing is to be dropped (DEN-Constant).
     """
     counts = lesson.settings.offered(network.skeleton.widths)
     for group, count in counts.items():
@@ -23,9 +24,10 @@ def dynamic_expansion(network: Network, loss: float, lesson: Lesson) -> tuple[Ne
         for name, tensor in offered.tensors.items()
     }
     penalties = growth(lesson.settings, centers)
-    grown, _ = lesson.train("expand", offered, marks, penalties)
-    if lesson.settings.drop:
-        grown = drop_useless(grown, lesson)
+    grown, grown_loss = lesson.train("expand", offered, marks, penalties)
+    if not lesson.settings.drop:
+        return grown, grown_loss
+    grown = drop_useless(grown, lesson)
     grown_loss = lesson.loss(grown)
     if grown_loss <= loss * (1 - lesson.settings.worth):
         return grown, grown_loss
