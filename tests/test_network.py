@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from builders import SKELETONS, inputs_for, random, random_network, same, task_for
 from hypothesis import given
 from hypothesis import settings as runs
 from hypothesis import strategies as st
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from builders import SKELETONS, inputs_for, random, random_network, same, task_for
 from lifelong.learner import base_parameters
 from lifelong.network import (
     Axis,

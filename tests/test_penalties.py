@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from builders import random
 from hypothesis import given
 from hypothesis import settings as runs
 from hypothesis import strategies as st
 
+from builders import random
 from lifelong.penalties import (
     L1,
     L2,

@@ -4,8 +4,8 @@ import math
 
 import pytest
 import torch
-from builders import CountedRows, random, random_network, small_mlp, task_for
 
+from builders import CountedRows, random, random_network, small_mlp, task_for
 from lifelong.network import mlp
 from lifelong.penalties import L1
 from lifelong.solve import (

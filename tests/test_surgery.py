@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from builders import SKELETONS, in_double, inputs_for, random, random_network, same
 from hypothesis import given
 from hypothesis import settings as runs
 from hypothesis import strategies as st
 
+from builders import SKELETONS, in_double, inputs_for, random, random_network, same
 from lifelong.network import GrowingNetwork, uniform
 from lifelong.surgery import (
     append_units,

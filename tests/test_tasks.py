@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from builders import random
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import random
 from lifelong.tasks import DatasetRows, Kind, Task, TaskError, TensorRows, prepared
 
 X = np.random.default_rng(0).normal(size=(6, 3))
