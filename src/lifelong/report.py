@@ -1,0 +1,84 @@
+"""A run as one HTML page that stands by itself: nothing is loaded from anywhere."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from lifelong.figures import capacity, growth, matrix
+from lifelong.results import MEANING, ResultMatrix
+from lifelong.runs import MethodRun, Run
+
+_GROWN = "DEN"
+_REFERENCE = "DNN-MTL"
+
+
+def page(run: Run) -> str:
+    """The page of a run in which DEN was measured against others, DNN-MTL among them."""
+    den = run.method(_GROWN)
+    results = den.results
+    if results is None:
+        raise ValueError(f"the run of {_GROWN} has no result matrix to show")
+    sizes = dict(_relative_sizes(run))
+    return (
+        _environment()
+        .get_template("report.html")
+        .render(
+            run=run,
+            den=den,
+            results=results,
+            meaning=MEANING,
+            matrix=_matrix_rows(results),
+            units={g: growth.units_by_task(born, len(run.tasks)) for g, born in den.born.items()},
+            sizes=sizes,
+            settings=_settings(run.methods),
+            matrix_chart=matrix.svg(results),
+            growth_chart=growth.svg(den.born, run.widths, run.tasks),
+            capacity_chart=capacity.svg(sizes, _REFERENCE),
+        )
+    )
+
+
+def forgetting_points(forgetting: float | None) -> str:
+    """Forgetting in hundredths, or a dash where there is none to speak of."""
+    return "–" if forgetting is None else f"{100 * forgetting + 0.0:.2f}"
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("lifelong"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["points"] = forgetting_points
+    return environment
+
+
+def _matrix_rows(results: ResultMatrix) -> list[tuple[str, list[str]]]:
+    r = results.matrix()
+    rows: list[Sequence[float]] = [r[i, : i + 1].tolist() for i in range(len(r))]
+    return [
+        (name, [f"{score:.4f}" for score in row] + [""] * (len(r) - len(row)))
+        for name, row in zip(results.tasks, rows, strict=True)
+    ]
+
+
+def _relative_sizes(run: Run) -> Iterator[tuple[str, list[float]]]:
+    reference = run.method(_REFERENCE).summary.parameters
+    for method in run.methods:
+        results = method.results
+        if results is not None:
+            yield method.method, [size.parameters / reference for size in results.capacity]
+
+
+def _settings(methods: Sequence[MethodRun]) -> dict[str, dict[str, Any]]:
+    """As JSON writes them, a line for each."""
+    return {
+        run.method: {
+            name: msgspec.json.encode(value).decode() for name, value in run.settings.items()
+        }
+        for run in methods
+    }
