@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from lifelong import DEN, Settings, mlp
-from lifelong.baselines import Joint, Single
+from lifelong.baselines import Joint, Single, Training
 from lifelong.data import load
 from lifelong.den import variants
 from lifelong.evaluate import evaluate, score
@@ -60,19 +60,25 @@ def den(settings: Settings) -> Callable[[Stream, int], Run]:
     return run
 
 
-def single(stream: Stream, seed: int) -> Run:
-    start = time.perf_counter()
-    learner = Single(mlp(784, WIDTHS), seed=seed)
-    matrix = evaluate(learner, stream)
-    final, accuracy = (matrix.scores[name][-1] for name in ("auroc", "accuracy"))
-    return report(learner, stream, seed, start, final, final, accuracy)
+def single(training: Training) -> Callable[[Stream, int], Run]:
+    def run(stream: Stream, seed: int) -> Run:
+        start = time.perf_counter()
+        learner = Single(mlp(784, WIDTHS), training, seed=seed)
+        for task in stream:
+            learner.learn(task)
+        return report_at_end(learner, stream, seed, start)
+
+    return run
 
 
-def joint(stream: Stream, seed: int) -> Run:
-    start = time.perf_counter()
-    learner = Joint(mlp(784, WIDTHS), seed=seed)
-    learner.learn_together(list(stream))
-    return report_together(learner, stream, seed, start)
+def joint(training: Training) -> Callable[[Stream, int], Run]:
+    def run(stream: Stream, seed: int) -> Run:
+        start = time.perf_counter()
+        learner = Joint(mlp(784, WIDTHS), training, seed=seed)
+        learner.learn_together(list(stream))
+        return report_at_end(learner, stream, seed, start)
+
+    return run
 
 
 def finetuned(stream: Stream, seed: int) -> Run:
@@ -81,10 +87,10 @@ def finetuned(stream: Stream, seed: int) -> Run:
     for task in stream:
         learner.learn(task)
     learner.finetune(list(stream))
-    return report_together(learner, stream, seed, start)
+    return report_at_end(learner, stream, seed, start)
 
 
-def report_together(learner: Learner, stream: Stream, seed: int, start: float) -> Run:
+def report_at_end(learner: Learner, stream: Stream, seed: int, start: float) -> Run:
     scores = [score(learner, t.name, t.test, kind=t.kind, outputs=t.outputs) for t in stream]
     final, accuracy = ([s[name] for s in scores] for name in ("auroc", "accuracy"))
     return report(learner, stream, seed, start, final, final, accuracy)
@@ -110,9 +116,11 @@ def report(learner: Learner, stream: Stream, seed: int, start: float, *scores: o
 
 METHODS: dict[str, Callable[[Stream, int], Run]] = {
     "DEN": den(Settings()),
-    "DNN-STL": single,
-    "DNN-MTL": joint,
+    "DNN-STL": single(Training()),
+    "DNN-MTL": joint(Training()),
     "DEN-Finetune": finetuned,
+    "DNN-STL without l1": single(Training(mu=0.0)),
+    "DNN-MTL without l1": joint(Training(mu=0.0)),
     "DEN without teaching": den(Settings(teaching=0.0)),
     "DEN without expansion": den(Settings(expand=False)),
     "DEN started at full width": den(Settings(start=1.0)),

@@ -41,8 +41,10 @@ class _Taught:
         self, size: int, generator: torch.Generator | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
         for x, y in self.rows.batches(size, generator):
+            # Not yielded from within: who takes the batch would compute without gradients too.
             with torch.no_grad():
-                yield x, self._mix(y, self.teacher.logits(x))
+                mixed = self._mix(y, self.teacher.logits(x))
+            yield x, mixed
 
     def _mix(self, y: Tensor, answer: Tensor) -> Tensor:
         if self.kind is Kind.BINARY:
