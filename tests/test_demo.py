@@ -1,6 +1,7 @@
 """A tiny run from end to end: what it stores, what the page shows, how the command fails."""
 
 import re
+from functools import partial
 from html import unescape
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from lifelong.streams import Stream
 from lifelong.tasks import Task
 
 NAMES = ("<script>", "$x_1$ & Co", "a task with a rather long name")
+WIDTHS = (16, 8)
+BUDGET = Budget(steps=20, check_every=10)
 
 
 def _renamed(stream: Stream, names: tuple[str, ...]) -> Stream:
@@ -30,7 +33,7 @@ def _renamed(stream: Stream, names: tuple[str, ...]) -> Stream:
 
 def _tiny(names: tuple[str, ...], seed: int = 0) -> Run:
     stream = _renamed(load("digits"), names)
-    return demo.run(stream, seed=seed, widths=(16, 8), budget=Budget(steps=20, check_every=10))
+    return demo.run(stream, seed=seed, widths=WIDTHS, budget=BUDGET)
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +169,7 @@ def test_a_single_task_has_a_page() -> None:
 def test_the_command_ends_in_a_table_and_the_place_of_the_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(demo.run, "__kwdefaults__", {**demo.run.__kwdefaults__, **SMALL})
+    monkeypatch.setattr(demo, "run", partial(demo.run, widths=WIDTHS, budget=BUDGET))
     out = tmp_path / "[new]" / "place"
     cli.main(["demo", "--out", str(out), "--tasks", "2", "--seed", "3"])
     printed = capsys.readouterr().out
@@ -184,14 +187,11 @@ def test_the_command_ends_in_a_table_and_the_place_of_the_report(
     assert plain["methods"][0]["matrix"]["meaning"].startswith("R[i, j]")
 
 
-SMALL = {"widths": (16, 8), "budget": Budget(steps=20, check_every=10)}
-
-
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["demo", "--tasks", "11"], "lifelong: --tasks must be 1 to 10, not 11\n"),
-        (["demo", "--tasks", "0"], "lifelong: --tasks must be 1 to 10, not 0\n"),
+        (["demo", "--tasks", "11"], "lifelong: --tasks must be 2 to 10, not 11\n"),
+        (["demo", "--tasks", "1"], "lifelong: --tasks must be 2 to 10, not 1\n"),
         (["demo", "--seed", "-1"], "lifelong: --seed must be 0 or more, not -1\n"),
         (["demo", "--seed", "x"], "--seed"),
         (["dmeo"], "dmeo"),
@@ -220,6 +220,20 @@ def test_a_file_in_the_way_is_told_in_one_line_before_any_work(
         assert str(out) in printed.err
         assert printed.err.count("\n") == 1
         assert printed.out == ""
+
+
+def test_an_interrupt_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_args: object, **_options: object) -> Run:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo, "run", interrupted)
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["demo", "--out", str(tmp_path)])
+    assert stop.value.code == 130
+    assert capsys.readouterr().err == "lifelong: stopped; nothing was written\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:

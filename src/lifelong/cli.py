@@ -1,5 +1,6 @@
 """The command `lifelong`: parsing only."""
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -9,11 +10,9 @@ from typing import Annotated
 import tyro
 from tyro.conf import arg
 
-from lifelong.demo import demo
 from lifelong.tasks import TaskError
 
 _ABOUT = """Networks that keep learning, task after task, and grow only where they must.
-
 `lifelong COMMAND --help` tells more of a command, `lifelong --version` the version."""
 
 _app = tyro.extras.SubcommandApp()
@@ -38,12 +37,14 @@ def _demo(
     Args:
         out: Directory to write to; made if it is not there.
         seed: Of the order of the digits, the parts of the data and the training; 0 or more.
-        tasks: How many of the ten digits to learn, 1 to 10.
+        tasks: How many of the ten digits to learn, 2 to 10.
     """
     if seed < 0:
         raise UsageError(f"--seed must be 0 or more, not {seed}")
-    if not 1 <= tasks <= 10:
-        raise UsageError(f"--tasks must be 1 to 10, not {tasks}")
+    if not 2 <= tasks <= 10:
+        raise UsageError(f"--tasks must be 2 to 10, not {tasks}")
+    from lifelong.demo import demo  # here and not above: --help need not wait for scikit-learn
+
     demo(out, seed=seed, tasks=tasks)
 
 
@@ -57,6 +58,9 @@ def main(args: Sequence[str] | None = None) -> None:
         _app.cli(prog="lifelong", description=_ABOUT, args=given)
     except UsageError as error:
         _stop(str(error), 2)
+    except BrokenPipeError:  # who read the output has left, as `head` does: nobody to tell
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
         _stop(f"{error.strerror or error}{where}", 1)

@@ -7,6 +7,7 @@ from matplotlib.patches import Patch
 
 from lifelong.figures.drawing import chart, shades, short
 
+_MARK = "#e0457b"
 _NAMED = 12  # tasks that a legend has room for
 
 
@@ -36,7 +37,7 @@ def _draw(
         for color, units in zip(colors, units_by_task(stamps, len(tasks)), strict=True):
             axes.barh(row, units, left=left, height=0.6, color=color, linewidth=0)
             left += units
-        axes.plot([widths[group]] * 2, [row - 0.4, row + 0.4], color="#d9822b", linewidth=2)
+        axes.plot([widths[group]] * 2, [row - 0.4, row + 0.4], color=_MARK, linewidth=2)
     axes.set_yticks(range(len(born)), [short(group) for group in born])
     axes.invert_yaxis()
     axes.tick_params(axis="y", length=0)
