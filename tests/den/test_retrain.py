@@ -1,0 +1,131 @@
+"""Algorithm 2: only what is selected moves, and it moves as if the rest were not there."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as runs
+from hypothesis import strategies as st
+
+from builders import (
+    SKELETONS,
+    in_double,
+    inputs_for,
+    quick,
+    random,
+    random_network,
+    same,
+    task_for,
+)
+from lifelong.den.lesson import Lesson, movement
+from lifelong.den.retrain import select, selective_retraining
+from lifelong.network import GrowingNetwork
+from lifelong.solve import Budget, Problem, ask, solve
+from lifelong.surgery import gather, scatter
+from lifelong.tasks import Kind, TensorRows, prepared
+
+CPU = torch.device("cpu")
+
+
+def inside(network, selected):
+    """For each tensor, which entries lie between selected units (all of the head's outputs)."""
+    marks = {}
+    for name, tensor in network.tensors.items():
+        mark = torch.ones(tensor.shape, dtype=torch.bool)
+        for dim, axis in enumerate(network.skeleton.axes[name]):
+            if axis is not None:
+                chosen = torch.zeros(network.width(axis.group), dtype=torch.bool)
+                chosen[selected[axis.group]] = True
+                chosen = chosen.repeat_interleave(axis.span)
+                mark &= chosen.reshape([-1 if d == dim else 1 for d in range(tensor.ndim)])
+        marks[name] = mark
+    return marks
+
+
+@given(
+    st.sampled_from(list(SKELETONS)), st.integers(0, 999), st.sampled_from([0.0, 0.1]), st.data()
+)
+@runs(max_examples=25)
+def test_training_the_part_is_training_the_whole_with_all_else_masked(name, seed, lam, data):
+    """Close, in double precision, and not to the bit: sums over fewer terms round otherwise."""
+    skeleton = SKELETONS[name]()
+    network = in_double(random_network(skeleton, random(seed), 2, 0.4))
+    selected = select(network)
+    if any(len(units) == 0 for units in selected.values()):
+        return
+    x = inputs_for(skeleton, 40, seed).double()
+    y = (torch.rand(40, 2, generator=random(seed)) < 0.5).double()
+    rows, columns = TensorRows(x, y), selected["inputs"]
+    settings = quick(mu=data.draw(st.sampled_from([0.0, 0.3])), lam=lam)
+    budget = Budget(steps=12, batch=16, learning_rate=0.01, check_every=4)
+
+    asks = [ask(skeleton, Kind.BINARY, rows, rows)]
+    marks, penalties = inside(network, selected), movement(settings, network.tensors)
+    whole = solve(Problem("whole", network.tensors, asks, marks, penalties), budget, random(7))
+
+    part = gather(network, selected)
+    cut = prepared(rows, CPU, columns)
+    asks = [ask(skeleton, Kind.BINARY, cut, cut)]
+    movable, penalties = dict.fromkeys(part.tensors), movement(settings, part.tensors)
+    small = solve(Problem("part", part.tensors, asks, movable, penalties), budget, random(7))
+    back = scatter(network, part.with_tensors(small.tensors), selected)
+
+    assert small.loss == pytest.approx(whole.loss, rel=1e-9)
+    assert small.steps == whole.steps
+    for key, tensor in whole.tensors.items():
+        torch.testing.assert_close(back.tensors[key], tensor, rtol=1e-7, atol=1e-9)
+        assert torch.equal(back.tensors[key][~marks[key]], network.tensors[key][~marks[key]])
+
+
+def known_and_lesson(name, kind, density=0.25, seed=0, **settings):
+    skeleton = SKELETONS[name]()
+    network = random_network(skeleton, random(seed), 1, density)
+    known = GrowingNetwork(skeleton).remember(task_for(skeleton, name="before"), network)
+    lesson = Lesson(task_for(skeleton, kind, 5), 2, quick(**settings), random(1), CPU)
+    return known, lesson
+
+
+@pytest.mark.parametrize("kind", ["one output", "subtasks", "classes"])
+@pytest.mark.parametrize("name", SKELETONS)
+def test_retraining_moves_only_what_lies_between_selected_units(name, kind):
+    known, lesson = known_and_lesson(name, kind, 0.7, head=0.3, mu=0.01)
+    before = {key: tensor.clone() for key, tensor in known.shared.items()}
+    result = selective_retraining(known, lesson)
+    marks = inside(result.network, result.selected)
+    moved = 0
+    for key, old in known.shared.items():
+        new = result.network.tensors[key]
+        assert torch.equal(new[~marks[key]], old[~marks[key]])
+        moved += int((new != old).sum())
+    assert moved > 0
+    top = list(known.born)[-1]
+    assert 0 < len(result.selected[top]) < result.network.width(top)
+    assert same(known.shared, before)
+    assert same(result.network.born, known.born)
+    assert result.loss == pytest.approx(lesson.loss(result.network), rel=1e-5)
+    assert [stage.name for stage in lesson.stages] == ["retrain"]
+    for group in known.born:
+        assert lesson.events[group].selected == len(result.selected[group])
+
+
+def test_the_head_has_one_row_an_output_of_the_task():
+    for kind, outputs in (("one output", 1), ("subtasks", 2), ("classes", 3)):
+        known, lesson = known_and_lesson("mlp", kind, 1.0)
+        result = selective_retraining(known, lesson)
+        assert result.network.tensors["head.weight"].shape == (outputs, 7)
+
+
+def test_a_strong_penalty_leaves_old_weights_exactly_where_they_were():
+    known, lesson = known_and_lesson("convnet", "one output", 1.0, mu=1000.0)
+    result = selective_retraining(known, lesson)
+    shared = {key: result.network.tensors[key] for key in known.shared}
+    assert same(shared, known.shared)
+
+
+def test_old_features_that_are_no_use_are_not_retrained():
+    known, lesson = known_and_lesson("mlp", "one output", 1.0, head=1.0)
+    result = selective_retraining(known, lesson)
+    assert all(len(units) == 0 for units in result.selected.values())
+    assert lesson.stages == []
+    assert not result.network.tensors["head.weight"].any()
+    assert result.loss == pytest.approx(lesson.loss(result.network))
+    assert same({key: result.network.tensors[key] for key in known.shared}, known.shared)

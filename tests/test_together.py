@@ -1,0 +1,172 @@
+"""All tasks at once: the structure stays, each task on what it knows, and what is refused."""
+
+from functools import partial
+
+import pytest
+import torch
+
+from builders import (
+    BUDGET,
+    SKELETONS,
+    CountedRows,
+    answers,
+    contents,
+    inputs_for,
+    learned,
+    quick,
+    random,
+    same,
+    small_mlp,
+    stream_for,
+    task_for,
+    with_rows,
+)
+from lifelong.baselines import Joint, Single, Training
+from lifelong.penalties import sparsity
+from lifelong.solve import Budget, validation_loss
+from lifelong.solve import ask as asked
+from lifelong.tasks import TaskError
+from lifelong.together import train_together
+
+MIXED = ("one output", "classes", "subtasks")
+STILL = Budget(steps=2, batch=16, learning_rate=1e-12, check_every=1)
+
+
+def mean_loss(network, tasks):
+    """Of each task on the network as it knows it."""
+    losses = [
+        validation_loss(
+            [asked(network.skeleton, task.kind, task.train, task.valid)],
+            network.as_of(network.number(task.name)).tensors,
+        )
+        for task in tasks
+    ]
+    return sum(losses) / len(losses)
+
+
+@pytest.mark.parametrize("name", SKELETONS)
+def test_the_loss_is_the_mean_over_tasks_each_as_of_itself(name):
+    skeleton = SKELETONS[name]()
+    tasks = stream_for(skeleton, *MIXED)
+    known = learned(skeleton, tasks, quick(gamma=0.01, mu=0.01)).network
+    assert all(len(born) > int((born == 1).sum()) for born in known.born.values())
+    for order in (tasks, tasks[::-1]):
+        _, solution = train_together(known, order, STILL, partial(sparsity, mu=0.0), random(0))
+        assert solution.loss == pytest.approx(mean_loss(known, tasks), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", SKELETONS)
+def test_finetuning_keeps_the_structure_and_lowers_the_loss(name):
+    skeleton = SKELETONS[name]()
+    tasks = stream_for(skeleton, *MIXED)
+    learner = learned(skeleton, tasks, quick())
+    before, network, records = contents(learner), learner.network, learner.records
+    old = mean_loss(network, tasks)
+    stage = learner.finetune(tasks)
+    assert stage.name == "finetune"
+    assert 0 < stage.steps <= BUDGET.steps
+    assert stage.loss < old
+    assert stage.loss == pytest.approx(mean_loss(learner.network, tasks), rel=1e-5)
+    after = contents(learner)
+    assert {key: t.shape for key, t in after.items()} == {key: t.shape for key, t in before.items()}
+    assert same(learner.network.born, network.born)
+    moved = [key for key in after if not torch.equal(after[key], before[key])]
+    assert {f"{task.name}.head.weight" for task in tasks} <= set(moved)
+    assert any(not key.startswith("task") for key in moved)
+    # The network of before is a value of its own.
+    shared = {key: before[key] for key in network.shared}
+    assert same(dict(network.shared), shared)
+    assert learner.records == records
+    assert learner.tasks == tuple(task.name for task in tasks)
+
+
+def test_finetuning_is_the_same_for_the_same_seed_and_goes_on_learning():
+    skeleton = small_mlp()
+    tasks = stream_for(skeleton, *MIXED)
+    one, two = (learned(skeleton, tasks, quick(), seed=2) for _ in range(2))
+    for learner in (one, two):
+        learner.finetune(tasks)
+    assert same(contents(one), contents(two))
+    x = inputs_for(skeleton, 9)
+    before = answers(one, x)
+    one.learn(task_for(skeleton, name="one more"))
+    assert same({name: one.predict_proba(x, task=name) for name in before}, before)
+
+
+def test_finetuning_needs_every_task_and_no_other():
+    skeleton = small_mlp()
+    tasks = stream_for(skeleton, *MIXED)
+    learner = learned(skeleton, tasks, quick())
+    network = learner.network
+    stranger = task_for(skeleton, name="stranger")
+    for given in (tasks[:2], [], [*tasks, stranger], [*tasks[:2], stranger], [*tasks, tasks[0]]):
+        with pytest.raises(TaskError, match="takes the data of every task that was learned"):
+            learner.finetune(given)
+    assert learner.network is network
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        task_for(small_mlp(), "classes", name="task 1"),
+        task_for(small_mlp(), "subtasks", name="task 1"),
+        task_for(SKELETONS["convnet"](), name="task 1"),
+    ],
+    ids=["kind", "outputs", "shape"],
+)
+def test_finetuning_refuses_a_task_of_the_same_name_that_is_another(other):
+    skeleton = small_mlp()
+    tasks = stream_for(skeleton, "one output", "classes")
+    learner = learned(skeleton, tasks, quick())
+    network = learner.network
+    with pytest.raises(TaskError, match="task 'task 1'"):
+        learner.finetune([other, tasks[1]])
+    assert learner.network is network
+
+
+def test_finetuning_that_is_broken_off_leaves_no_trace():
+    skeleton = small_mlp()
+    tasks = stream_for(skeleton, *MIXED)
+    learner = learned(skeleton, tasks, quick())
+    network, before = learner.network, contents(learner)
+    broken = with_rows(tasks[1], CountedRows(tasks[1].train, 5, KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        learner.finetune([tasks[0], broken, tasks[2]])
+    assert learner.network is network
+    assert same(contents(learner), before)
+
+
+def test_joint_learns_all_tasks_on_one_base_network():
+    skeleton = small_mlp()
+    tasks = stream_for(skeleton, *MIXED)
+    learner = Joint(skeleton, Training(mu=0.01, budget=BUDGET))
+    learner.learn_together(tasks)
+    assert learner.tasks == ("task 1", "task 2", "task 3")
+    assert learner.relative_capacity() == 1.0
+    assert all(born.eq(1).all() for born in learner.network.born.values())
+    x = inputs_for(skeleton, 4)
+    assert [answer.shape[1] for answer in answers(learner, x).values()] == [1, 3, 2]
+
+
+@pytest.mark.parametrize("twice", [True, False], ids=["repeated", "none"])
+def test_joint_refuses_a_repeated_name_and_no_task_at_all(twice):
+    skeleton = small_mlp()
+    one, two = task_for(skeleton, name="same"), task_for(skeleton, seed=9, name="same")
+    learner = Joint(skeleton, Training(budget=BUDGET))
+    with pytest.raises(TaskError):
+        learner.learn_together([one, two] if twice else [])
+    assert learner.tasks == ()
+
+
+def test_single_has_a_network_for_each_task():
+    skeleton = small_mlp()
+    learner = Single(skeleton, Training(budget=BUDGET))
+    x = inputs_for(skeleton, 4)
+    expected = {}
+    for task in stream_for(skeleton, *MIXED):
+        learner.learn(task)
+        expected[task.name] = learner.predict_proba(x, task=task.name)
+    assert same(answers(learner, x), expected)
+    body = 6 * 10 + 10 + 10 * 7 + 7
+    assert learner.capacity().parameters == 3 * body + 8 * (1 + 3 + 2)
+    assert learner.capacity(as_of="task 1").parameters == body + 8
