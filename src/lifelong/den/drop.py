@@ -7,34 +7,41 @@ from lifelong.network import HEAD, Network
 from lifelong.surgery import keep_units
 
 
-def drop_useless(network: Network, lesson: Lesson) -> Network:
-    """Without the units born with this task that receive nothing or send nothing."""
-    number = lesson.number
+def drop_useless(network: Network, lesson: Lesson, *, constants: bool = False) -> Network:
+    """Without the units born with this task that are always zero or that nothing hears.
+
+    No output changes by it, unless `constants` go too: units that receive nothing and are kept on
+    by a positive bias.
+    """
     before = network
-    useful = _useful(network, number)
+    useful = _useful(network, lesson.number, constants)
     while any(not bool(mask.all()) for mask in useful.values()):
         device = network.tensors[HEAD[0]].device
         kept = {group: mask.nonzero().flatten().to(device) for group, mask in useful.items()}
         network = keep_units(network, kept)
-        useful = _useful(network, number)  # a unit may have served only one that is gone
+        # Once more: a unit may have served only one that is gone.
+        useful = _useful(network, lesson.number, constants)
     for group in network.born:
         lesson.note_dropped(group, before.width(group) - network.width(group))
     return network
 
 
-def _useful(network: Network, number: int) -> dict[str, torch.Tensor]:
-    receives = {group: torch.zeros(len(b), dtype=torch.bool) for group, b in network.born.items()}
-    sends = {group: mask.clone() for group, mask in receives.items()}
+def _useful(network: Network, number: int, constants: bool) -> dict[str, torch.Tensor]:
+    """Of each group the units that are older than this task, or both alive and heard."""
+    alive = {group: torch.zeros(len(b), dtype=torch.bool) for group, b in network.born.items()}
+    heard = {group: mask.clone() for group, mask in alive.items()}
     for name, axes in network.skeleton.axes.items():
-        if len(axes) == 1:
-            continue  # a bias connects nothing
-        connected = (network.tensors[name] != 0).cpu()
+        tensor = network.tensors[name]
+        is_bias = len(axes) == 1
+        if is_bias and constants:
+            continue
+        linked = (tensor > 0 if is_bias else tensor != 0).cpu()
         for dim, axis in enumerate(axes):
             if axis is not None and axis.group in network.born:
-                linked = connected.movedim(dim, 0).reshape(network.width(axis.group), -1).any(dim=1)
-                (receives if axis.receives else sends)[axis.group] |= linked
+                units = linked.movedim(dim, 0).reshape(network.width(axis.group), -1).any(dim=1)
+                (alive if axis.receives else heard)[axis.group] |= units
     return {
-        group: _one_at_least((born < number) | (receives[group] & sends[group]))
+        group: _one_at_least((born < number) | (alive[group] & heard[group]))
         for group, born in network.born.items()
     }
 

@@ -27,7 +27,8 @@ def dynamic_expansion(network: Network, loss: float, lesson: Lesson) -> tuple[Ne
     grown, grown_loss = lesson.train("expand", offered, marks, penalties)
     if not lesson.settings.drop:
         return grown, grown_loss
-    grown = drop_useless(grown, lesson)
+    # The group penalty leaves biases alone; a unit whose weights it zeroed goes with its bias.
+    grown = drop_useless(grown, lesson, constants=True)
     grown_loss = lesson.loss(grown)
     if grown_loss <= loss * (1 - lesson.settings.worth):
         return grown, grown_loss

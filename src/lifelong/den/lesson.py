@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import final
+from typing import Any, final
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -65,24 +66,21 @@ class Lesson:
     def fresh(self) -> Initialise:
         return uniform(self.generator, self.device)
 
-    def note(self, group: str, **events: int | tuple[float, ...]) -> None:
+    def note(self, group: str, **events: Any) -> None:
         """Keep for the record what happened to a group."""
-        before = self.events.get(group, GroupRecord(0))
-        self.events[group] = GroupRecord(**{**_fields(before), **events})  # type: ignore[arg-type]
+        self.events[group] = msgspec.structs.replace(self._event(group), **events)
 
     def note_dropped(self, group: str, count: int) -> None:
-        before = self.events.get(group, GroupRecord(0))
-        self.note(group, dropped=before.dropped + count)
+        self.note(group, dropped=self._event(group).dropped + count)
+
+    def _event(self, group: str) -> GroupRecord:
+        return self.events.get(group, GroupRecord(0))
 
     def record(self, network: Network) -> TaskRecord:
         for group, stamps in network.born.items():
             self.note(group, units=len(stamps))
         groups = {group: self.events[group] for group in network.born}
         return TaskRecord(self.task.name, self.number, groups, tuple(self.stages))
-
-
-def _fields(record: GroupRecord) -> dict[str, object]:
-    return {name: getattr(record, name) for name in record.__struct_fields__}
 
 
 def movement(settings: Settings, centers: Tensors) -> dict[str, Penalty]:
