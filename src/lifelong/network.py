@@ -337,13 +337,15 @@ class GrowingNetwork:
         """The network as task `number` knows it: a prefix of every axis, and its own head.
 
         The prefixes are made contiguous, so that a product rounds the same however much was
-        appended since, and the last ones asked for are kept.
+        appended since, and a few are kept for the next time.
         """
-        if number not in self._as_of:
-            while len(self._as_of) >= 4:
-                self._as_of.pop(next(iter(self._as_of)), None)
-            self._as_of[number] = self._cut(number)
-        return self._as_of[number]
+        found = self._as_of.get(number)
+        if found is None:
+            found = self._cut(number)
+            if len(self._as_of) >= 4:
+                self._as_of.clear()
+            self._as_of[number] = found
+        return found
 
     def _cut(self, number: int) -> Network:
         born = {group: stamps[stamps <= number] for group, stamps in self.born.items()}
