@@ -71,7 +71,7 @@ def test_a_quadratic_is_solved_to_its_minimum_and_a_strong_l1_leaves_exact_zeros
     loss = Rehearsal(
         lambda t, x: (t["w"] - x).square().sum(1) / 2, lambda a, _: a.mean(), rows, rows
     )
-    budget = Budget(steps=2000, batch=8, learning_rate=0.01, check_every=2000)
+    budget = Budget(steps=800, batch=8, learning_rate=0.02, check_every=800)
     start = {"w": torch.zeros(4)}
     free = solve(Problem("s", start, [loss], {"w": None}), budget, random(0))
     torch.testing.assert_close(free.tensors["w"], target, atol=1e-3, rtol=0)

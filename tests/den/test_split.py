@@ -6,9 +6,20 @@ from hypothesis import given
 from hypothesis import settings as runs
 from hypothesis import strategies as st
 
-from builders import SKELETONS, inputs_for, quick, random, random_network, same, task_for
+from builders import (
+    KINDS,
+    SKELETONS,
+    CountedRows,
+    inputs_for,
+    quick,
+    random,
+    random_network,
+    same,
+    task_for,
+)
 from lifelong.den.lesson import Lesson
 from lifelong.den.split import drifts, split
+from lifelong.den.teach import taught
 from lifelong.network import GrowingNetwork
 from lifelong.solve import Budget
 from lifelong.surgery import append_units
@@ -212,3 +223,24 @@ def test_split_leaves_what_it_is_given_alone():
     split(known, network, lesson_for(known.skeleton))
     assert same(known.shared, shared)
     assert same(network.tensors, tensors)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_copies_are_taught_by_labels_mixed_with_the_answers_of_before(kind):
+    skeleton = SKELETONS["mlp"]()
+    task = task_for(skeleton, kind)
+    teacher = random_network(skeleton, random(0), task.outputs)
+    answer = teacher.logits(task.train.x)
+    hits, p = task.train.y, answer.sigmoid()
+    if kind == "classes":
+        hits, p = torch.nn.functional.one_hot(task.train.y, 3).float(), answer.softmax(1)
+    for rows in (task.train, CountedRows(task.train)):
+        mixed = taught(rows, teacher, task.kind, 0.7)
+        assert (len(mixed), mixed.shape) == (len(rows), rows.shape)
+        x, y = (torch.cat(part) for part in zip(*mixed.batches(16), strict=True))
+        assert torch.equal(x, task.train.x)
+        torch.testing.assert_close(y, 0.3 * hits + 0.7 * p)
+        shuffled = next(iter(mixed.batches(40, random(3))))
+        order = next(iter(task.train.batches(40, random(3))))[0]
+        assert torch.equal(shuffled[0], order)
+        assert taught(rows, teacher, task.kind, 0.0) is rows
