@@ -364,7 +364,9 @@ def test_rows_of_a_dataset_are_learned_like_arrays(kind):
 
     one = learned(skeleton, [first, second], whole)
     two = learned(skeleton, [read(first), read(second)], whole)
-    assert two.records[1].loss == pytest.approx(one.records[1].loss, rel=0.2)
+    # The first task starts from the same weights, and each step takes all rows, in some order.
+    assert two.records[0].loss == pytest.approx(one.records[0].loss, rel=1e-3)
+    assert two.records[1].loss < math.log(3 if kind == "classes" else 2)
     three = learned(skeleton, [read(first), read(second)], whole)
     assert same(contents(two), contents(three))
 

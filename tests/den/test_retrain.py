@@ -114,11 +114,23 @@ def test_the_head_has_one_row_an_output_of_the_task():
         assert result.network.tensors["head.weight"].shape == (outputs, 7)
 
 
-def test_a_strong_penalty_leaves_old_weights_exactly_where_they_were():
-    known, lesson = known_and_lesson("convnet", "one output", 1.0, mu=1000.0)
+@pytest.mark.parametrize("lam", [0.0, 0.5])
+@pytest.mark.parametrize("name", SKELETONS)
+def test_what_need_not_move_stays_exactly_where_it_was(name, lam):
+    known, lesson = known_and_lesson(name, "one output", 1.0, mu=0.5, lam=lam)
     result = selective_retraining(known, lesson)
-    shared = {key: result.network.tensors[key] for key in known.shared}
-    assert same(shared, known.shared)
+    marks = inside(result.network, result.selected)
+    still, moved = 0, 0
+    for key, old in known.shared.items():
+        new, there = result.network.tensors[key][marks[key]], old[marks[key]]
+        still += int((new == there)[there != 0].sum())
+        moved += int((new != there).sum())
+    assert moved > 0
+    assert still > 0.1 * moved
+    for key, penalty in movement(lesson.settings, known.shared).items():
+        if not key.startswith("head."):
+            assert torch.equal(penalty.prox(known.shared[key], 0.1), known.shared[key])
+            assert penalty.value(known.shared[key]) == 0
 
 
 def test_old_features_that_are_no_use_are_not_retrained():
