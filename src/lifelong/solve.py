@@ -56,8 +56,10 @@ class Budget:
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "check_every", "patience"):
-            require(name, getattr(self, name), "a whole number above 0", _whole_above_zero)
-        require("cuts", self.cuts, "a whole number, 0 or more", lambda v: v == int(v) and v >= 0)
+            require(
+                name, getattr(self, name), "a whole number above 0", lambda v: _whole(v) and v > 0
+            )
+        require("cuts", self.cuts, "a whole number, 0 or more", lambda v: _whole(v) and v >= 0)
         require("learning_rate", self.learning_rate, "above 0", lambda v: v > 0)
         require("cut", self.cut, "above 0 and below 1", lambda v: 0 < v < 1)
 
@@ -73,8 +75,8 @@ def require(name: str, value: float, allowed: str, holds: Callable[[float], bool
         raise SettingError(f"{name} must be {allowed} and finite, not {value!r}")
 
 
-def _whole_above_zero(value: float) -> bool:
-    return value == int(value) and value > 0
+def _whole(value: float) -> bool:
+    return isinstance(value, int)
 
 
 @final

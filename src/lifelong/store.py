@@ -114,7 +114,9 @@ def read(path: Path, device: torch.device) -> tuple[Manifest, GrowingNetwork]:
     if hashlib.sha256(content).hexdigest() != manifest.sha256:
         raise ModelFileError(f"{file}: not what was saved (its checksum differs); it is damaged")
     try:
-        tensors = {key: tensor.to(device) for key, tensor in load(content).items()}
+        # Copied into memory of their own: where in memory a tensor starts may change how a product
+        # rounds, and a loaded model must go on as the saved one would have.
+        tensors = {key: tensor.clone().to(device) for key, tensor in load(content).items()}
     except SafetensorError as error:
         raise ModelFileError(f"{file}: not a safetensors file: {error}") from error
     try:

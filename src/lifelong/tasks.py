@@ -4,6 +4,7 @@ A task has one or more *outputs*. Under `Kind.BINARY` each output is a yes-or-no
 (the paper's subtasks); under `Kind.CLASSES` the outputs are the classes of one softmax.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -246,7 +247,10 @@ def _infer_outputs(kind: Kind, rows: Rows) -> int:
         return 1
     if kind is Kind.BINARY:
         return rows.y.reshape(len(rows), -1).shape[1]
-    return int(rows.y.max()) + 1
+    largest = float(rows.y.max())
+    if not 0 <= largest < math.inf:
+        raise TaskError(f"class labels must be whole numbers from 0, but {largest} is among them")
+    return int(largest) + 1
 
 
 def _class_labels(where: str, y: Tensor, outputs: int) -> Tensor:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from lifelong.network import GrowingNetwork, Tensors, logits, prefix
+from lifelong.network import GrowingNetwork, Known, Tensors, logits, prefix
 from lifelong.penalties import Penalty
 from lifelong.solve import Budget, Problem, Progress, Rehearsal, Solution, loss_of, solve
 from lifelong.tasks import Task, TaskError, prepared
@@ -22,17 +22,32 @@ def train_together(
 ) -> tuple[GrowingNetwork, Solution]:
     """Train every tensor on the mean loss of these tasks, a batch of each a step."""
     names = [one.name for one in known.tasks]
+    if not names:
+        raise TaskError("training together takes one task at least, but there is none")
     if sorted(task.name for task in tasks) != sorted(names):
         raise TaskError(
             f"training together takes the data of every task that was learned ({names}), "
             f"not {[task.name for task in tasks]}"
         )
+    for task in tasks:
+        _refuse_another(known, known.tasks[names.index(task.name)], task)
     tensors = {**known.shared, **_heads(known)}
     asks = [_ask(known, 1 + names.index(task.name), task) for task in tasks]
     penalties = {name: penalty(tensor) for name, tensor in tensors.items() if tensor.ndim > 1}
     problem = Problem("together", tensors, asks, dict.fromkeys(tensors), penalties)
     solution = solve(problem, budget, generator, progress)
     return _with(known, solution.tensors), solution
+
+
+def _refuse_another(known: GrowingNetwork, learned: Known, task: Task) -> None:
+    """Refuse data that goes by the name of a task and is another's."""
+    came = (task.kind.value, task.outputs, task.shape)
+    expected = (learned.kind.value, learned.outputs, tuple(known.skeleton.inputs))
+    if came != expected:
+        raise TaskError(
+            f"task {task.name!r}: kind, outputs and shape of an input are {came}, but when it was "
+            f"learned they were {expected}"
+        )
 
 
 def _heads(known: GrowingNetwork) -> dict[str, Tensor]:

@@ -34,6 +34,9 @@ class Joint(Learner[Training]):
 
     def learn_together(self, tasks: Sequence[Task]) -> TaskRecord:
         """Learn all tasks at once, in place of whatever was learned before."""
+        names = [task.name for task in tasks]
+        if len(set(names)) < len(names):
+            raise TaskError(f"tasks must have names that differ, not {names}")
         for task in tasks:
             self._refuse_shape(task)
         with self._shown("all tasks") as progress:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from lifelong.den.lesson import Lesson, movement
 from lifelong.network import HEAD, INPUTS, GrowingNetwork, Network, Skeleton, Tensors
+from lifelong.solve import TrainingError
 from lifelong.sparse_head import fit_sparse_head
 from lifelong.surgery import Units, gather, scatter
 from lifelong.tasks import Rows
@@ -41,6 +42,11 @@ def selective_retraining(known: GrowingNetwork, lesson: Lesson) -> Retrained:
 def _sparse_head(known: GrowingNetwork, lesson: Lesson) -> tuple[Tensor, Tensor]:
     train, _ = lesson.rows()
     features, labels = _features(known.skeleton, known.shared, train)
+    if not bool(torch.isfinite(features).all()):
+        raise TrainingError(
+            f"{lesson.task.name}: head: its inputs overflow the features of the network; "
+            "scale them to about 1"
+        )
     task, strength = lesson.task, lesson.settings.head
     head = fit_sparse_head(features, labels, task.kind, task.outputs, strength)
     return head.weight, head.bias

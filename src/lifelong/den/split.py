@@ -22,10 +22,13 @@ def split(known: GrowingNetwork, network: Network, lesson: Lesson) -> Network:
     what it is told on every row tells it how to use them.
     """
     drift = drifts(known, network, relative=lesson.settings.drift == "relative")
-    chosen = _chosen(drift, network, lesson)
+    over = _over_sigma(drift, lesson)
+    chosen = _within_limit(over, drift, network, lesson)
     for group, amounts in drift.items():
         lesson.note(group, drift=tuple(amounts.tolist()), split=len(chosen[group]))
-    parted, centers = _part(known, network, chosen, lesson)
+    everyone = {group: torch.arange(len(amounts)) for group, amounts in drift.items()}
+    returning = everyone if lesson.settings.below_sigma == "restore" else over
+    parted, centers = _part(known, network, chosen, returning, lesson.number)
     trained, _ = lesson.train(
         "split",
         parted,
@@ -39,47 +42,58 @@ def split(known: GrowingNetwork, network: Network, lesson: Lesson) -> Network:
 def drifts(known: GrowingNetwork, network: Network, *, relative: bool) -> dict[str, Tensor]:
     """For each old unit the norm of the change of what it receives from old units, bias included.
 
-    Relative: as a share of the norm that it had (and of the tiniest number, should that be zero).
+    Relative: as a share of the norm that it had, or of the tiniest number should that be zero.
     """
-    moved = {group: torch.zeros(len(stamps)) for group, stamps in known.born.items()}
-    norm = {group: torch.zeros(len(stamps)) for group, stamps in known.born.items()}
+    # In double precision: the square of a small change must not vanish, or it would go unnoticed.
+    moved = {group: _zeros(stamps) for group, stamps in known.born.items()}
+    norm = {group: _zeros(stamps) for group, stamps in known.born.items()}
     for name, old in known.shared.items():
         group = _receiver(known.skeleton.axes[name])
-        change = _old_part(network.tensors[name], old) - old
-        moved[group] += change.reshape(len(old), -1).square().sum(dim=1).cpu()
-        norm[group] += old.reshape(len(old), -1).square().sum(dim=1).cpu()
+        before = old.double().reshape(len(old), -1)
+        after = _old_part(network.tensors[name], old).double().reshape(len(old), -1)
+        moved[group] += (after - before).square().sum(dim=1).cpu()
+        norm[group] += before.square().sum(dim=1).cpu()
     if not relative:
         return {group: squares.sqrt() for group, squares in moved.items()}
-    tiny = torch.finfo(torch.float32).tiny
+    tiny = torch.finfo(torch.float64).tiny
     return {group: (moved[group] / norm[group].clamp_min(tiny)).sqrt() for group in moved}
 
 
-def _chosen(drift: Mapping[str, Tensor], network: Network, lesson: Lesson) -> Units:
-    """The units over sigma; where there are more than may still join, those that drifted most."""
+def _zeros(stamps: Tensor) -> Tensor:
+    return torch.zeros(len(stamps), dtype=torch.float64)
+
+
+def _over_sigma(drift: Mapping[str, Tensor], lesson: Lesson) -> Units:
+    over = {group: amounts > lesson.settings.sigma for group, amounts in drift.items()}
+    return {group: mask.nonzero().flatten() for group, mask in over.items()}
+
+
+def _within_limit(
+    over: Units, drift: Mapping[str, Tensor], network: Network, lesson: Lesson
+) -> Units:
+    """Of these units as many as may still join their group, those that drifted most."""
     limits = lesson.settings.limits(network.skeleton.widths)
     chosen = {}
-    for group, amounts in drift.items():
-        room = max(0, limits[group] - (network.width(group) - len(amounts)))
-        order = amounts.argsort(descending=True, stable=True)
-        over = order[amounts[order] > lesson.settings.sigma][:room]
-        chosen[group] = over.sort().values.to(lesson.device)
+    for group, units in over.items():
+        room = max(0, limits[group] - (network.width(group) - len(drift[group])))
+        order = drift[group][units].argsort(descending=True, stable=True)[:room]
+        chosen[group] = units[order].sort().values.to(lesson.device)
     return chosen
 
 
 def _part(
-    known: GrowingNetwork, network: Network, chosen: Units, lesson: Lesson
+    known: GrowingNetwork, network: Network, chosen: Units, returning: Units, number: int
 ) -> tuple[Network, Tensors]:
     """The network after the split, and the centers that its last training is anchored at.
 
-    A copy takes the drifted weights and is anchored at those that its original had. Newcomers are
-    anchored at zero.
+    A copy takes the drifted weights and is anchored at those that its original had; newcomers are
+    anchored at zero. The units in `returning` get their old weights back.
     """
-    old_units = {group: torch.arange(len(born)) for group, born in known.born.items()}
+    everyone = {group: torch.arange(len(born)) for group, born in known.born.items()}
     nothing = {name: torch.zeros_like(tensor) for name, tensor in network.tensors.items()}
-    before = _restore(known, replace(network, tensors=nothing), old_units)
-    centers = _reroute(known, duplicate_units(before, chosen, lesson.number), chosen)
-    returning = old_units if lesson.settings.below_sigma == "restore" else chosen
-    doubled = duplicate_units(network, chosen, lesson.number)
+    before = _restore(known, replace(network, tensors=nothing), everyone)
+    centers = _reroute(known, duplicate_units(before, chosen, number), chosen)
+    doubled = duplicate_units(network, chosen, number)
     parted = _reroute(known, _restore(known, doubled, returning), chosen)
     return parted, centers.tensors
 
