@@ -22,11 +22,11 @@ from builders import (
     with_rows,
 )
 from lifelong.baselines import Joint, Single, Training
-from lifelong.penalties import sparsity
+from lifelong.penalties import L1, sparsity
 from lifelong.solve import Budget, validation_loss
 from lifelong.solve import ask as asked
 from lifelong.tasks import TaskError
-from lifelong.together import train_together
+from lifelong.together import shaken, train_together
 
 MIXED = ("one output", "classes", "subtasks")
 STILL = Budget(steps=2, batch=16, learning_rate=1e-12, check_every=1)
@@ -59,7 +59,7 @@ def test_the_loss_is_the_mean_over_tasks_each_as_of_itself(name):
 def test_finetuning_keeps_the_structure_and_lowers_the_loss(name):
     skeleton = SKELETONS[name]()
     tasks = stream_for(skeleton, *MIXED)
-    learner = learned(skeleton, tasks, quick())
+    learner = learned(skeleton, tasks, quick(keep=1.0, noise=0.0))
     before, network, records = contents(learner), learner.network, learner.records
     old = mean_loss(network, tasks)
     stage = learner.finetune(tasks)
@@ -170,3 +170,31 @@ def test_single_has_a_network_for_each_task():
     body = 6 * 10 + 10 + 10 * 7 + 7
     assert learner.capacity().parameters == 3 * body + 8 * (1 + 3 + 2)
     assert learner.capacity(as_of="task 1").parameters == body + 8
+
+
+def test_finetuning_that_does_not_help_changes_nothing():
+    skeleton = small_mlp()
+    tasks = stream_for(skeleton, *MIXED)
+    learner = learned(skeleton, tasks, quick(keep=0.0, noise=1.0, budget=Budget(steps=1)))
+    network = learner.network
+    before = mean_loss(network, tasks)
+    learner.network = trained = train_together(
+        network, tasks, BUDGET, lambda _: L1(0.0), random(0)
+    )[0]
+    assert mean_loss(trained, tasks) < before
+    stage = learner.finetune(tasks)
+    assert learner.network is trained
+    assert stage.loss == pytest.approx(mean_loss(trained, tasks))
+
+
+def test_a_shaken_network_is_part_of_what_it_was_and_part_fresh():
+    skeleton = small_mlp()
+    network = learned(skeleton, stream_for(skeleton, "one output", "classes"), quick()).network
+    ones = lambda _, size: torch.ones(size)  # noqa: E731
+    moved = shaken(network, ones, keep=0.5, noise=0.25)
+    for name, tensor in network.shared.items():
+        torch.testing.assert_close(moved.shared[name], 0.5 * tensor + 0.25)
+    for old, new in zip(network.tasks, moved.tasks, strict=True):
+        for name, tensor in old.private.items():
+            torch.testing.assert_close(new.private[name], 0.5 * tensor + 0.25)
+    assert moved.born is network.born

@@ -6,9 +6,18 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from lifelong.network import GrowingNetwork, Known, Tensors, logits, prefix
+from lifelong.network import GrowingNetwork, Initialise, Known, Tensors, logits, prefix
 from lifelong.penalties import Penalty
-from lifelong.solve import Budget, Problem, Progress, Rehearsal, Solution, loss_of, solve
+from lifelong.solve import (
+    Budget,
+    Problem,
+    Progress,
+    Rehearsal,
+    Solution,
+    loss_of,
+    solve,
+    validation_loss,
+)
 from lifelong.tasks import Task, TaskError, prepared
 
 
@@ -21,6 +30,20 @@ def train_together(
     progress: Progress | None = None,
 ) -> tuple[GrowingNetwork, Solution]:
     """Train every tensor on the mean loss of these tasks, a batch of each a step."""
+    asks = _asks(known, tasks)
+    tensors = {**known.shared, **_heads(known)}
+    penalties = {name: penalty(tensor) for name, tensor in tensors.items() if tensor.ndim > 1}
+    problem = Problem("together", tensors, asks, dict.fromkeys(tensors), penalties)
+    solution = solve(problem, budget, generator, progress)
+    return _with(known, solution.tensors), solution
+
+
+def loss_together(known: GrowingNetwork, tasks: Sequence[Task]) -> float:
+    """Mean validation loss of these tasks."""
+    return validation_loss(_asks(known, tasks), {**known.shared, **_heads(known)})
+
+
+def _asks(known: GrowingNetwork, tasks: Sequence[Task]) -> list[Rehearsal]:
     names = [one.name for one in known.tasks]
     if not names:
         raise TaskError("training together takes one task at least, but there is none")
@@ -31,12 +54,24 @@ def train_together(
         )
     for task in tasks:
         _refuse_another(known, known.tasks[names.index(task.name)], task)
-    tensors = {**known.shared, **_heads(known)}
-    asks = [_ask(known, 1 + names.index(task.name), task) for task in tasks]
-    penalties = {name: penalty(tensor) for name, tensor in tensors.items() if tensor.ndim > 1}
-    problem = Problem("together", tensors, asks, dict.fromkeys(tensors), penalties)
-    solution = solve(problem, budget, generator, progress)
-    return _with(known, solution.tensors), solution
+    return [_ask(known, 1 + names.index(task.name), task) for task in tasks]
+
+
+def shaken(known: GrowingNetwork, make: Initialise, keep: float, noise: float) -> GrowingNetwork:
+    """The same structure, with every tensor shrunk to a share of itself and fresh noise added.
+
+    Weights that have fitted their data closely are a poor start for learning more of it: training
+    ends where it began. Shrunk and perturbed (Ash and Adams, 2020) they are a good one.
+    """
+
+    def shake(tensors: Tensors) -> dict[str, Tensor]:
+        return {
+            name: keep * tensor + noise * make(known.skeleton.axes[name], tuple(tensor.shape))
+            for name, tensor in tensors.items()
+        }
+
+    tasks = tuple(replace(one, private=shake(one.private)) for one in known.tasks)
+    return replace(known, shared=shake(known.shared), tasks=tasks, _as_of={})
 
 
 def _refuse_another(known: GrowingNetwork, learned: Known, task: Task) -> None:

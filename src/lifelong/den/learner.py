@@ -11,12 +11,12 @@ from lifelong.den.lifelong import incremental_learning
 from lifelong.den.retrain import select
 from lifelong.den.settings import Settings
 from lifelong.learner import Learner, Sharing
-from lifelong.network import INPUTS, GrowingNetwork, Network, Skeleton
+from lifelong.network import INPUTS, GrowingNetwork, Network, Skeleton, uniform
 from lifelong.penalties import sparsity
 from lifelong.records import StageRecord, TaskRecord
 from lifelong.solve import Progress
 from lifelong.tasks import Task
-from lifelong.together import train_together
+from lifelong.together import loss_together, shaken, train_together
 
 
 @final
@@ -59,15 +59,21 @@ class DEN(Learner[Settings]):
     def finetune(self, tasks: Sequence[Task]) -> StageRecord:
         """DEN-Finetune: train all tasks together on the structure that was found.
 
-        Needs the data of every task that was learned, again. Replaces the weights.
+        Needs the data of every task that was learned, again. The weights are shaken first, and
+        stay as they were if the validation loss of all tasks did not fall.
         """
-        penalty = partial(sparsity, mu=self.settings.mu)
+        settings, generator = self.settings, self._generator()
+        before = loss_together(self.network, tasks)
+        start = shaken(self.network, uniform(generator, self.device), settings.keep, settings.noise)
+        penalty = partial(sparsity, mu=settings.mu)
         with self._shown("all tasks") as progress:
             network, solution = train_together(
-                self.network, tasks, self.settings.budget, penalty, self._generator(), progress
+                start, tasks, settings.budget, penalty, generator, progress
             )
-        self.network = network
-        return StageRecord("finetune", solution.loss, solution.steps, solution.seconds)
+        if solution.loss < before:
+            self.network = network
+        loss = min(solution.loss, before)
+        return StageRecord("finetune", loss, solution.steps, solution.seconds)
 
     def sharing(self) -> Sharing:
         """Which hidden units have a path to each task's head."""

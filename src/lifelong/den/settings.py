@@ -37,6 +37,8 @@ class Settings:
         worth: an expansion is kept if it lowers the validation loss by at least this share.
         teaching: share of the retrained network's answers in the labels that the copies of its
             units learn from after a split; 0 for labels alone (the paper).
+        keep, noise: DEN-Finetune starts from this share of each weight, plus this much of a fresh
+            one; 1 and 0 for the weights as they are (the paper).
         expand, split: whether Algorithms 3 and 4 run.
         drop: whether useless newcomers are removed (not by DEN-Constant).
         timestamps: whether a task is served by the network as it was known to it.
@@ -56,6 +58,8 @@ class Settings:
     start: float = 0.2
     worth: float = 0.01
     teaching: float = 0.7
+    keep: float = 0.4
+    noise: float = 0.5
     expand: bool = True
     split: bool = True
     drop: bool = True
@@ -66,7 +70,7 @@ class Settings:
         for name in ("mu", "gamma", "lam", "tau", "sigma"):
             require(name, getattr(self, name), "0 or more", lambda v: v >= 0)
         require("head", self.head, "above 0", lambda v: v > 0)
-        for name in ("worth", "teaching"):
+        for name in ("worth", "teaching", "keep", "noise"):
             require(name, getattr(self, name), "from 0 to 1", lambda v: 0 <= v <= 1)
         require("start", self.start, "above 0 and at most 1", lambda v: 0 < v <= 1)
         for name in ("k", "limit"):

@@ -18,6 +18,8 @@ def to_the_letter(k: int = 10, sigma: float = 0.1, lam: float = 1e-4) -> Setting
         below_sigma="keep",
         lam=lam,
         teaching=0.0,
+        keep=1.0,
+        noise=0.0,
     )
 
 
