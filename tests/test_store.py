@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from safetensors.torch import load
 
 from builders import (
     BUDGET,
@@ -81,6 +82,20 @@ def test_a_loaded_model_goes_on_learning_the_same(tmp_path: Path) -> None:
     learner = grown()
     learner.save(tmp_path)
     loaded = DEN.load(tmp_path)
+    for one in (learner, loaded):
+        one.learn(task_for(small_mlp(), seed=9, name="next"))
+    assert same(contents(loaded), contents(learner))
+
+
+def test_the_order_of_tensors_in_a_file_does_not_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = learned(small_mlp(), stream_for(small_mlp(), "one output"), quick())
+    learner.save(tmp_path)
+    reverse = lambda content: dict(sorted(load(content).items(), reverse=True))  # noqa: E731
+    monkeypatch.setattr("lifelong.store.load", reverse)
+    loaded = DEN.load(tmp_path)
+    assert list(loaded.network.shared) == list(learner.network.shared)
     for one in (learner, loaded):
         one.learn(task_for(small_mlp(), seed=9, name="next"))
     assert same(contents(loaded), contents(learner))

@@ -185,15 +185,17 @@ def _tensors(network: GrowingNetwork) -> dict[str, Tensor]:
 def _network(manifest: Manifest, tensors: Mapping[str, Tensor]) -> GrowingNetwork:
     skeleton = manifest.skeleton
     born = {group: _stamps(group, manifest.born[group]) for group in manifest.born}
+    # In the skeleton's order, and not in that of the file, which says nothing: random numbers are
+    # drawn tensor by tensor.
     shared = {
-        key.removeprefix("shared/"): t for key, t in tensors.items() if key.startswith("shared/")
+        name: tensors[f"shared/{name}"] for name in skeleton.axes if f"shared/{name}" in tensors
     }
     tasks = tuple(
         Known(
             task.name,
             task.kind,
             task.outputs,
-            {name: tensors[f"task/{number}/{name}"] for name in task.private},
+            {n: tensors[f"task/{number}/{n}"] for n in skeleton.axes if n in task.private},
         )
         for number, task in enumerate(manifest.tasks, 1)
     )

@@ -28,8 +28,8 @@ def append_units(
         for group, stamps in network.born.items()
     }
     grown = {
-        name: _enlarge(tensor, network.skeleton.axes[name], born, make)
-        for name, tensor in network.tensors.items()
+        name: _enlarge(network.tensors[name], axes, born, make)
+        for name, axes in network.skeleton.axes.items()  # the order in which random numbers fall
     }
     return replace(network, tensors=grown, born=born)
 
