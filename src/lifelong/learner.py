@@ -99,7 +99,7 @@ class Learner(ABC, Generic[S]):
             return Capacity(0, 0, 0)
         last = self.network.tasks[-1].name
         _, served = self._serve(as_of if as_of is not None else last)
-        kept = served.tensors if as_of is not None else self._everything()
+        kept = served.tensors if as_of is not None else self.network.everything()
         cost = served.skeleton.multiply_adds(served.tensors)
         return Capacity(parameters(kept), nonzero(kept), cost)
 
@@ -159,14 +159,6 @@ class Learner(ABC, Generic[S]):
     def _view(self, network: GrowingNetwork, number: int) -> Network:
         """What serves task `number`: the network as it was known to it."""
         return network.as_of(number)
-
-    def _everything(self) -> dict[str, Tensor]:
-        private = {
-            f"{number}.{name}": tensor
-            for number, known in enumerate(self.network.tasks)
-            for name, tensor in known.private.items()
-        }
-        return {**self.network.shared, **private}
 
     def _refuse(self, task: Task) -> None:
         if task.name in self.tasks:

@@ -333,6 +333,15 @@ class GrowingNetwork:
     def number(self, name: str) -> int:
         return 1 + [known.name for known in self.tasks].index(name)
 
+    def everything(self) -> dict[str, Tensor]:
+        """All tensors: the shared ones by name, each task's own by its number and name."""
+        private = {
+            f"{number}.{name}": tensor
+            for number, known in enumerate(self.tasks, 1)
+            for name, tensor in known.private.items()
+        }
+        return {**self.shared, **private}
+
     def as_of(self, number: int) -> Network:
         """The network as task `number` knows it: a prefix of every axis, and its own head.
 

@@ -31,7 +31,7 @@ def train_together(
 ) -> tuple[GrowingNetwork, Solution]:
     """Train every tensor on the mean loss of these tasks, a batch of each a step."""
     asks = _asks(known, tasks)
-    tensors = {**known.shared, **_heads(known)}
+    tensors = known.everything()
     penalties = {name: penalty(tensor) for name, tensor in tensors.items() if tensor.ndim > 1}
     problem = Problem("together", tensors, asks, dict.fromkeys(tensors), penalties)
     solution = solve(problem, budget, generator, progress)
@@ -40,7 +40,7 @@ def train_together(
 
 def loss_together(known: GrowingNetwork, tasks: Sequence[Task]) -> float:
     """Mean validation loss of these tasks."""
-    return validation_loss(_asks(known, tasks), {**known.shared, **_heads(known)})
+    return validation_loss(_asks(known, tasks), known.everything())
 
 
 def _asks(known: GrowingNetwork, tasks: Sequence[Task]) -> list[Rehearsal]:
@@ -83,14 +83,6 @@ def _refuse_another(known: GrowingNetwork, learned: Known, task: Task) -> None:
             f"task {task.name!r}: kind, outputs and shape of an input are {came}, but when it was "
             f"learned they were {expected}"
         )
-
-
-def _heads(known: GrowingNetwork) -> dict[str, Tensor]:
-    return {
-        f"{number}.{name}": tensor
-        for number, one in enumerate(known.tasks, 1)
-        for name, tensor in one.private.items()
-    }
 
 
 def _ask(known: GrowingNetwork, number: int, task: Task) -> Rehearsal:

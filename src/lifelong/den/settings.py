@@ -31,7 +31,8 @@ class Settings:
         limit: at most so many units join a layer for one task, newcomers and copies together; of
             the units over sigma those that drifted most are split. None for no limit (the paper).
         below_sigma: what becomes of units that moved and are not split: "restore" gives them their
-            old weights back, so that nothing is ever forgotten; "keep" leaves them (the paper).
+            old weights back, so that nothing is forgotten while `split` is on; "keep" leaves them
+            (the paper).
         head: strength of the head's l1 in Eq. 3, as a share of mu_max.
         start: share of the base network's units that task 1 gets; the rest is for tasks to come.
         worth: an expansion is kept if it lowers the validation loss by at least this share.
