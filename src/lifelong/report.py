@@ -8,31 +8,33 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from lifelong.figures import capacity, growth, matrix
 from lifelong.results import MEANING, ResultMatrix
-from lifelong.runs import MethodRun, Run
+from lifelong.runs import Run
 
 _GROWN = "DEN"
 _REFERENCE = "DNN-MTL"
 
 
-def page(run: Run) -> str:
-    """The page of a run in which DEN was measured against others, DNN-MTL among them."""
-    den = run.method(_GROWN)
+def page(runs: Sequence[Run]) -> str:
+    """The page of runs in which DEN was measured against others, DNN-MTL among them."""
+    den = _of(runs, _GROWN)
+    run = den
     results = den.results
     if results is None:
         raise ValueError(f"the run of {_GROWN} has no result matrix to show")
-    sizes = dict(_relative_sizes(run))
+    sizes = dict(_relative_sizes(runs))
     return (
         _environment()
         .get_template("report.html")
         .render(
             run=run,
+            methods=runs,
             den=den,
             results=results,
             meaning=MEANING,
             matrix=_matrix_rows(results),
             units={g: growth.units_by_task(born, len(run.tasks)) for g, born in den.born.items()},
             sizes=sizes,
-            settings=_settings(run.methods),
+            settings=_settings(runs),
             matrix_chart=matrix.svg(results),
             growth_chart=growth.svg(den.born, run.widths, run.tasks),
             capacity_chart=capacity.svg(sizes, _REFERENCE),
@@ -66,15 +68,19 @@ def _matrix_rows(results: ResultMatrix) -> list[tuple[str, list[str]]]:
     ]
 
 
-def _relative_sizes(run: Run) -> Iterator[tuple[str, list[float]]]:
-    reference = run.method(_REFERENCE).summary.parameters
-    for method in run.methods:
+def _of(runs: Sequence[Run], method: str) -> Run:
+    return next(run for run in runs if run.method == method)
+
+
+def _relative_sizes(runs: Sequence[Run]) -> Iterator[tuple[str, list[float]]]:
+    reference = _of(runs, _REFERENCE).summary.parameters
+    for method in runs:
         results = method.results
         if results is not None:
             yield method.method, [size.parameters / reference for size in results.capacity]
 
 
-def _settings(methods: Sequence[MethodRun]) -> dict[str, dict[str, Any]]:
+def _settings(methods: Sequence[Run]) -> dict[str, dict[str, Any]]:
     """As JSON writes them, a line for each."""
     return {
         run.method: {

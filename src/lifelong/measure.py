@@ -1,0 +1,233 @@
+"""From a learner and a stream, or from a saved model, to a stored run."""
+
+import platform
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias, final, runtime_checkable
+
+import msgspec
+import numpy as np
+
+from lifelong import baselines
+from lifelong.den import DEN
+from lifelong.evaluate import MEASURES, score, steps
+from lifelong.learner import Learner, Sharing
+from lifelong.network import GrowingNetwork
+from lifelong.records import TaskRecord
+from lifelong.results import ResultMatrix
+from lifelong.runs import Run, Summary
+from lifelong.store import MANIFEST, ModelFileError
+from lifelong.streams import Stream
+from lifelong.tasks import Task, TaskError
+
+Watch: TypeAlias = Callable[[str, str, int], None]  # method, what it does, tasks done
+
+
+@runtime_checkable
+class LearnsTogether(Protocol):
+    """A learner that takes the data of all tasks at once."""
+
+    def learn_together(self, tasks: Sequence[Task]) -> TaskRecord: ...
+
+
+@runtime_checkable
+class Shares(Protocol):
+    """A learner that can tell which units each task uses."""
+
+    def sharing(self) -> Sharing: ...
+
+
+def unwatched(_method: str, _doing: str, _done: int) -> None:
+    """Watch nothing."""
+
+
+def measure(
+    learner: Learner[Any],
+    stream: Stream,
+    *,
+    data: str,
+    about: str = "",
+    command: str = "",
+    watch: Watch = unwatched,
+) -> Run:
+    """Let a learner that has learned nothing yet learn a stream, and tell how it went."""
+    together = isinstance(learner, LearnsTogether)
+    with _noted() as notes:
+        outcome = (_together if together else _one_by_one)(learner, stream, watch)
+    return _run(
+        learner,
+        outcome,
+        tasks=stream.names,
+        about=about,
+        command=command,
+        data=data,
+        source=stream.source,
+        notes=notes,
+    )
+
+
+def model_run(path: Path) -> Run:
+    """What a saved model alone can tell: all but scores and where its data came from."""
+    learner = load_model(path)
+    if not learner.tasks:
+        raise TaskError(f"{path}: this model has learned no task yet, so there is nothing to show")
+    seconds = sum(record.seconds for record in learner.records)
+    return _run(learner, _Outcome({}, None, seconds), tasks=learner.tasks, about="a saved model")
+
+
+def load_model(path: Path) -> Learner[Any]:
+    """A saved model, whatever method it is of."""
+    try:
+        method = msgspec.json.decode((path / MANIFEST).read_bytes(), type=_Named).method
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        method = DEN.method  # which knows best how to say what is wrong
+    known = {learner.method: learner for learner in _learners()}
+    if method not in known:
+        raise ModelFileError(
+            f"{path}: holds a {method}, which this release does not know; it knows "
+            + ", ".join(known)
+        )
+    return known[method].load(path)
+
+
+def versions() -> dict[str, str]:
+    """Of what a result may depend on."""
+    packages = ("lifelong", "torch", "numpy", "scikit-learn")
+    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
+
+
+@final
+@dataclass(frozen=True)
+class _Outcome:
+    """Scores of each task at the end, the whole matrix if there is one, seconds of learning."""
+
+    scores: dict[str, tuple[float, ...]]
+    results: ResultMatrix | None
+    seconds: float
+
+
+@final
+class _Named(msgspec.Struct):
+    """As much of a manifest as says whose it is."""
+
+    method: str
+
+
+def _learners() -> list[type[Learner[Any]]]:
+    classes = [DEN, *(getattr(baselines, name) for name in baselines.__all__)]
+    return [each for each in classes if issubclass(each, Learner)]
+
+
+def _run(
+    learner: Learner[Any],
+    outcome: _Outcome,
+    *,
+    tasks: tuple[str, ...],
+    about: str,
+    command: str = "",
+    data: str = "",
+    source: str = "",
+    notes: Sequence[str] = (),
+) -> Run:
+    skeleton = learner.network.skeleton
+    return Run(
+        method=learner.method,
+        about=about,
+        command=command,
+        data=data,
+        source=source,
+        tasks=tasks,
+        inputs=tuple(skeleton.inputs),
+        widths=dict(skeleton.widths),
+        seed=learner.seed,
+        settings=msgspec.to_builtins(learner.settings),
+        versions=versions(),
+        warnings=tuple(dict.fromkeys(notes)),
+        summary=_summary(learner, outcome),
+        scores=outcome.scores,
+        records=learner.records,
+        born=_born(learner.network),
+        used=_used(learner),
+        matrix=msgspec.Raw("null" if outcome.results is None else outcome.results.to_json()),
+    )
+
+
+def _one_by_one(learner: Learner[Any], stream: Stream, watch: Watch) -> _Outcome:
+    watch(learner.method, stream.names[0], 0)
+    results = None
+    for done, step in enumerate(steps(learner, stream), start=1):
+        results = step.results
+        watch(learner.method, [*stream.names, "done"][done], done)
+    assert results is not None  # a stream has a task
+    scores = {name: tuple(matrix[-1].tolist()) for name, matrix in results.scores.items()}
+    return _Outcome(scores, results, float(results.seconds.sum()))
+
+
+def _together(learner: Learner[Any], stream: Stream, watch: Watch) -> _Outcome:
+    assert isinstance(learner, LearnsTogether)
+    watch(learner.method, "all tasks", 0)
+    tasks = list(stream)
+    for task in tasks:
+        if task.test is None:
+            raise TaskError(f"task {task.name!r} has no test rows; make it with test=(x, y)")
+    start = time.perf_counter()
+    learner.learn_together(tasks)
+    seconds = time.perf_counter() - start
+    by_task = [
+        score(learner, task.name, task.test, kind=task.kind, outputs=task.outputs)
+        for task in tasks
+        if task.test is not None
+    ]
+    watch(learner.method, "done", len(tasks))
+    scores = {name: tuple(each[name] for each in by_task) for name in MEASURES}
+    return _Outcome(scores, None, seconds)
+
+
+def _summary(learner: Learner[Any], outcome: _Outcome) -> Summary:
+    size, results = learner.capacity(), outcome.results
+    several = results if results is not None and len(results.tasks) > 1 else None
+    return Summary(
+        auroc=_mean(outcome.scores, "auroc"),
+        accuracy=_mean(outcome.scores, "accuracy"),
+        forgetting=several.forgetting() if several is not None else None,
+        capacity=learner.relative_capacity(),
+        parameters=size.parameters,
+        nonzero=size.nonzero,
+        seconds=outcome.seconds,
+    )
+
+
+def _mean(scores: Mapping[str, Sequence[float]], name: str) -> float | None:
+    return float(np.mean(scores[name])) if name in scores else None
+
+
+def _born(network: GrowingNetwork) -> dict[str, tuple[int, ...]]:
+    """Of units that tasks share; where each task has a network of its own there are none."""
+    if not network.shared:
+        return {}
+    return {group: tuple(stamps.tolist()) for group, stamps in network.born.items()}
+
+
+def _used(learner: Learner[Any]) -> dict[str, tuple[tuple[int, ...], ...]]:
+    if not isinstance(learner, Shares):
+        return {}
+    return {
+        group: tuple(tuple(row.nonzero().flatten().tolist()) for row in used)
+        for group, used in learner.sharing().used.items()
+    }
+
+
+@contextmanager
+def _noted() -> Iterator[list[str]]:
+    """Warnings that are given meanwhile, as words; they are given once more at the end."""
+    notes: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        yield notes
+    notes += [str(warning.message) for warning in caught]
+    for warning in caught:
+        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
