@@ -115,7 +115,8 @@ def contents(learner: Learner) -> dict[str, Tensor]:
     network = learner.network
     own = {f"{k.name}.{n}": t for k in network.tasks for n, t in k.private.items()}
     stamps = {f"born.{group}": t for group, t in network.born.items()}
-    return {name: t.clone() for name, t in {**network.shared, **own, **stamps}.items()}
+    memory = {f"memory.{name}": t for name, t in network.memory.items()}
+    return {name: t.clone() for name, t in {**network.shared, **own, **stamps, **memory}.items()}
 
 
 class CountedRows:

@@ -163,8 +163,8 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "foreign manifest": (lambda p: (p / MANIFEST).write_text("{}"), "not a lifelong model"),
     "newer version": (
-        lambda p: rewrite(p, version=2, whatever=1),
-        r"format version 2, but this release reads 1; a newer release",
+        lambda p: rewrite(p, version=3, whatever=1),
+        r"format version 3, but this release reads 2; a newer release",
     ),
     "changed by accident": (
         lambda p: (p / MANIFEST).write_text((p / MANIFEST).read_text().replace("task 2", "task 9")),

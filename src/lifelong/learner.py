@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Generic, Self, TypeVar, final
+from typing import ClassVar, Generic, Protocol, Self, TypeVar, final
 
 import msgspec
 import numpy as np
@@ -14,7 +14,7 @@ import torch
 from rich.progress import Progress as Bars
 from torch import Tensor
 
-from lifelong.network import GrowingNetwork, Known, Network, Skeleton, nonzero, parameters
+from lifelong.network import GrowingNetwork, Known, Skeleton, Tensors, nonzero, parameters
 from lifelong.records import TaskRecord
 from lifelong.results import Capacity
 from lifelong.solve import Progress, SettingError
@@ -25,6 +25,20 @@ CHUNK = 4096  # rows predicted at once, so that memory does not grow with the ro
 
 
 S = TypeVar("S")
+
+
+class Serving(Protocol):
+    """What answers for a task."""
+
+    @property
+    def inputs(self) -> tuple[int, ...]: ...
+
+    @property
+    def tensors(self) -> Tensors: ...
+
+    def logits(self, x: Tensor) -> Tensor: ...
+
+    def multiply_adds(self) -> int: ...
 
 
 class Learner(ABC, Generic[S]):
@@ -73,7 +87,7 @@ class Learner(ABC, Generic[S]):
     def predict_proba(self, x: Array, *, task: str) -> Tensor:
         """Probabilities, a row each: of every binary output by itself, or of the classes."""
         known, network = self._serve(task)
-        inputs = self._checked(x, network.skeleton)
+        inputs = self._checked(x, network.inputs)
         turn = torch.sigmoid if known.kind is Kind.BINARY else _softmax
         with torch.no_grad():
             chunks = [turn(network.logits(part.to(self.device))) for part in inputs.split(CHUNK)]
@@ -100,8 +114,7 @@ class Learner(ABC, Generic[S]):
         last = self.network.tasks[-1].name
         _, served = self._serve(as_of if as_of is not None else last)
         kept = served.tensors if as_of is not None else self.network.everything()
-        cost = served.skeleton.multiply_adds(served.tensors)
-        return Capacity(parameters(kept), nonzero(kept), cost)
+        return Capacity(parameters(kept), nonzero(kept), served.multiply_adds())
 
     @final
     def relative_capacity(self) -> float:
@@ -128,7 +141,7 @@ class Learner(ABC, Generic[S]):
         cls, path: str | Path, *, device: str | torch.device = "cpu", progress: bool = False
     ) -> Self:
         """Read a model that `save` wrote; it predicts, and goes on learning, the same."""
-        manifest, network = read(Path(path), torch.device(device))
+        manifest, network = read(Path(path), torch.device(device), cls._private_shape)
         if manifest.method != cls.method:
             raise ModelFileError(
                 f"{path}: holds a {manifest.method}, which {cls.__name__} cannot load"
@@ -147,7 +160,7 @@ class Learner(ABC, Generic[S]):
         """Names of the tasks learned, in order."""
         return tuple(known.name for known in self.network.tasks)
 
-    def _serve(self, task: str) -> tuple[Known, Network]:
+    def _serve(self, task: str) -> tuple[Known, Serving]:
         network = self.network
         names = [known.name for known in network.tasks]
         if task not in names:
@@ -156,9 +169,16 @@ class Learner(ABC, Generic[S]):
         number = 1 + names.index(task)
         return network.tasks[number - 1], self._view(network, number)
 
-    def _view(self, network: GrowingNetwork, number: int) -> Network:
+    def _view(self, network: GrowingNetwork, number: int) -> Serving:
         """What serves task `number`: the network as it was known to it."""
         return network.as_of(number)
+
+    @staticmethod
+    def _private_shape(network: GrowingNetwork, number: int, name: str) -> tuple[int, ...]:
+        """Shape of a tensor that is task `number`'s own."""
+        born, outputs = network.born, network.tasks[number - 1].outputs
+        widths = {group: int((stamps <= number).sum()) for group, stamps in born.items()}
+        return network.skeleton.shape(name, widths or network.skeleton.widths, outputs)
 
     def _refuse(self, task: Task) -> None:
         if task.name in self.tasks:
@@ -180,9 +200,8 @@ class Learner(ABC, Generic[S]):
         entropy = np.random.SeedSequence([self.seed, len(self.tasks)]).generate_state(1, np.uint64)
         return torch.Generator().manual_seed(int(entropy[0] >> np.uint64(1)))
 
-    def _checked(self, x: Array, skeleton: Skeleton) -> Tensor:
+    def _checked(self, x: Array, wanted: tuple[int, ...]) -> Tensor:
         inputs = torch.as_tensor(x).to(torch.float32)
-        wanted = tuple(skeleton.inputs)
         if tuple(inputs.shape[1:]) != wanted or inputs.ndim == 0:
             raise TaskError(
                 f"inputs must have rows first and then shape {wanted}, not {tuple(inputs.shape)}"

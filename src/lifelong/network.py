@@ -149,18 +149,7 @@ class Chain(msgspec.Struct, frozen=True, dict=True):
 
     def features(self, tensors: Tensors, x: Tensor) -> Tensor:
         for layer in self.layers:
-            match layer:
-                case Linear(name):
-                    x = F.linear(x, tensors[f"{name}.weight"], tensors[f"{name}.bias"])
-                case Convolution(name, padding=padding):
-                    weight, bias = tensors[f"{name}.weight"], tensors[f"{name}.bias"]
-                    x = F.conv2d(x, weight, bias, padding=padding)
-                case Relu():
-                    x = F.relu(x)
-                case MaxPool(size):
-                    x = F.max_pool2d(x, size)
-                case Flatten():
-                    x = x.flatten(1)
+            x = layer_output(layer, tensors, x)
         return x
 
     def multiply_adds(self, tensors: Tensors) -> int:
@@ -190,6 +179,22 @@ class Chain(msgspec.Struct, frozen=True, dict=True):
                     pass
             if any(side < 1 for side in area):
                 raise NetworkError(f"inputs of shape {self.inputs} leave nothing after {layer}")
+
+
+def layer_output(layer: Layer, tensors: Tensors, x: Tensor) -> Tensor:
+    """What one layer makes of its inputs, with its own among these tensors."""
+    match layer:
+        case Linear(name):
+            return F.linear(x, tensors[f"{name}.weight"], tensors[f"{name}.bias"])
+        case Convolution(name, padding=padding):
+            weight, bias = tensors[f"{name}.weight"], tensors[f"{name}.bias"]
+            return F.conv2d(x, weight, bias, padding=padding)
+        case Relu():
+            return F.relu(x)
+        case MaxPool(size):
+            return F.max_pool2d(x, size)
+        case Flatten():
+            return x.flatten(1)
 
 
 def _with_weights(layers: Sequence[Layer]) -> list[Linear | Convolution]:
@@ -262,6 +267,15 @@ class Network:
     def width(self, group: str) -> int:
         return len(self.born[group]) if group in self.born else self.skeleton.inputs[0]
 
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """Shape of one input."""
+        return tuple(self.skeleton.inputs)
+
+    def multiply_adds(self) -> int:
+        """Of one row."""
+        return self.skeleton.multiply_adds(self.tensors)
+
     def with_tensors(self, tensors: Tensors) -> "Network":
         return replace(self, tensors=tensors)
 
@@ -322,12 +336,18 @@ class GrowingNetwork:
 
     The task at position p of `tasks` has number p + 1. A value, like `Network`: learning a task
     makes a new one, so whoever holds this one can go on predicting with it.
+
+    Attributes:
+        memory: what a method needs to know of earlier tasks to learn the next one, such as the
+            importance of each weight: by a word and the shared tensor that it is about, as in
+            "importance/hidden1.weight". Predictions do not need it.
     """
 
     skeleton: Skeleton
     shared: Tensors = field(default_factory=dict)
     born: Mapping[str, Tensor] = field(default_factory=dict)
     tasks: tuple[Known, ...] = ()
+    memory: Tensors = field(default_factory=dict)
     _as_of: dict[int, Network] = field(default_factory=dict, repr=False)
 
     def number(self, name: str) -> int:

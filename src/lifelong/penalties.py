@@ -96,6 +96,12 @@ class Quadratic:
         pull = step * self.weight
         return (w + pull * self.center) / (1 + pull)
 
+    def __add__(self, other: "Quadratic") -> "Quadratic":
+        """Two pulls at once, which but for a constant are one pull towards their weighted mean."""
+        weight = self.weight + other.weight
+        share = torch.where(weight > 0, self.weight / weight, 0.0)
+        return Quadratic(weight, other.center + share * (self.center - other.center))
+
 
 @final
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,8 @@
 loss, then the proximal map of each penalty with the learning rate as its step, so that zeros are
 exact. (Adam scales every coordinate by itself and the map does not: with it the strength of a
 penalty is relative to a gradient of typical size, the same on every scale of the loss.)
+A quadratic pull towards old weights is smooth and belongs to the loss instead: its gradient is
+added to the loss's before Adam, so that both are scaled alike and balance where they should.
 
 The optimiser lives inside one call. Surgery happens between calls, so no state is ever carried
 through growth.
@@ -20,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lifelong.network import Skeleton, Tensors, logits
-from lifelong.penalties import Penalty
+from lifelong.penalties import Penalty, Quadratic
 from lifelong.tasks import Kind, Rows
 
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
@@ -101,7 +103,9 @@ class Problem:
         asks: the task to learn, or several to learn together.
         movable: the tensors that may move, each with a mask of the entries that may, or None for
             all. What is not named stays.
-        penalties: by tensor.
+        penalties: by tensor, applied by their proximal maps.
+        pulls: by tensor, applied by their gradients.
+        follow: whether to integrate the loss's gradient along the path of training.
     """
 
     stage: str
@@ -109,17 +113,25 @@ class Problem:
     asks: Sequence[Rehearsal]
     movable: Mapping[str, Tensor | None]
     penalties: Mapping[str, Penalty] = field(default_factory=dict)
+    pulls: Mapping[str, Quadratic] = field(default_factory=dict)
+    follow: bool = False
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """The tensors with the lowest validation loss that was seen, and what it took."""
+    """The tensors with the lowest validation loss that was seen, and what it took.
+
+    Attributes:
+        path: where the problem says `follow`, for each tensor that moved the loss that each entry
+            saved on the way here: minus the sum over steps of its gradient times its move.
+    """
 
     tensors: Tensors
     loss: float
     steps: int
     seconds: float
+    path: Tensors = field(default_factory=dict)
 
 
 def loss_of(kind: Kind) -> Loss:
@@ -138,21 +150,14 @@ def solve(
 ) -> Solution:
     """Train until the validation loss stops falling; the start counts as a candidate."""
     start = time.perf_counter()
-    tensors = {
-        name: tensor.detach().clone().requires_grad_() if name in problem.movable else tensor
-        for name, tensor in problem.tensors.items()
-    }
-    moving = {name: tensors[name] for name in problem.movable}
-    masks = {name: mask for name, mask in problem.movable.items() if mask is not None}
-    optimiser = torch.optim.Adam(moving.values(), lr=budget.learning_rate, fused=True)
-    best = _Best(tensors, moving, validation_loss(problem.asks, tensors))
-    batches = [_endless(ask.train, budget.batch, generator) for ask in problem.asks]
+    training = _Training(problem, budget, generator)
+    best = _Best(training.state(), validation_loss(problem.asks, training.tensors))
     rate, taken, misses, cuts = budget.learning_rate, 0, 0, 0
     while taken < budget.steps:
         for _ in range(min(budget.check_every, budget.steps - taken)):
-            _step(problem, tensors, moving, masks, batches, optimiser, rate)
+            training.step(rate)
             taken += 1
-        loss = _finite(validation_loss(problem.asks, tensors), problem.stage, taken)
+        loss = _finite(validation_loss(problem.asks, training.tensors), problem.stage, taken)
         misses = 0 if best.offer(loss) else misses + 1
         if progress is not None:
             progress(problem.stage, taken, budget.steps)
@@ -161,9 +166,10 @@ def solve(
                 break
             rate, cuts, misses = rate * budget.cut, cuts + 1, 0
             best.put_back()
-            optimiser = torch.optim.Adam(moving.values(), lr=rate, fused=True)
+            training.restart(rate)
+    best.put_back()
     seconds = time.perf_counter() - start
-    return Solution(best.tensors(), best.loss, taken, seconds)
+    return Solution(training.result(), best.loss, taken, seconds, training.path)
 
 
 def validation_loss(asks: Sequence[Rehearsal], tensors: Tensors) -> float:
@@ -177,29 +183,72 @@ def _mean_loss(ask: Rehearsal, tensors: Tensors) -> float:
     return float(torch.stack(sums).sum()) / len(ask.valid)
 
 
-def _step(
-    problem: Problem,
-    tensors: Tensors,
-    moving: Tensors,
-    masks: Tensors,
-    batches: Sequence[Iterator[tuple[Tensor, Tensor]]],
-    optimiser: torch.optim.Optimizer,
-    rate: float,
-) -> None:
-    optimiser.zero_grad()
-    for ask, rows in zip(problem.asks, batches, strict=True):
-        x, y = next(rows)
-        loss = ask.loss(ask.forward(tensors, x), y) / len(problem.asks)
-        loss.backward()
-    with torch.no_grad():
-        # With a gradient of zero Adam leaves an entry as it is, to the bit.
-        for name, mask in masks.items():
-            gradient = moving[name].grad
-            if gradient is not None:
-                gradient.mul_(mask)
-        optimiser.step()
-        for name, penalty in problem.penalties.items():
-            _apply(penalty, moving[name], masks.get(name), rate)
+@final
+class _Training:
+    """A problem in the course of being solved: what moves, the optimiser, and the rows to come."""
+
+    def __init__(self, problem: Problem, budget: Budget, generator: torch.Generator) -> None:
+        self._problem = problem
+        self.tensors = {
+            name: tensor.detach().clone().requires_grad_() if name in problem.movable else tensor
+            for name, tensor in problem.tensors.items()
+        }
+        self._moving = {name: self.tensors[name] for name in problem.movable}
+        self._masks = {name: mask for name, mask in problem.movable.items() if mask is not None}
+        self._batches = [_endless(ask.train, budget.batch, generator) for ask in problem.asks]
+        followed = self._moving if problem.follow else {}
+        self.path = {name: torch.zeros_like(t.detach()) for name, t in followed.items()}
+        self.restart(budget.learning_rate)
+
+    def restart(self, rate: float) -> None:
+        """Go on from where the tensors are, with no memory of earlier steps."""
+        self._optimiser = torch.optim.Adam(self._moving.values(), lr=rate, fused=True)
+
+    def state(self) -> list[Tensor]:
+        """Everything that a step changes but the optimiser."""
+        return [*(tensor.detach() for tensor in self._moving.values()), *self.path.values()]
+
+    def result(self) -> Tensors:
+        return {name: tensor.detach() for name, tensor in self.tensors.items()}
+
+    def step(self, rate: float) -> None:
+        self._optimiser.zero_grad()
+        asks = self._problem.asks
+        for ask, rows in zip(asks, self._batches, strict=True):
+            x, y = next(rows)
+            loss = ask.loss(ask.forward(self.tensors, x), y) / len(asks)
+            loss.backward()
+        with torch.no_grad():
+            # With a gradient of zero Adam leaves an entry as it is, to the bit.
+            for name, mask in self._masks.items():
+                _gradient(self._moving[name]).mul_(mask)
+            if self.path:
+                self._move_and_follow()
+            else:
+                self._move()
+            for name, penalty in self._problem.penalties.items():
+                _apply(penalty, self._moving[name], self._masks.get(name), rate)
+
+    def _move(self) -> None:
+        for name, pull in self._problem.pulls.items():
+            tensor = self._moving[name]
+            _gradient(tensor).addcmul_(pull.weight, tensor - pull.center)
+        self._optimiser.step()
+
+    def _move_and_follow(self) -> None:
+        """The gradient that counts is that of the loss alone, without what pulls."""
+        before = {name: self._moving[name].clone() for name in self.path}
+        slopes = {name: _gradient(self._moving[name]).clone() for name in self.path}
+        self._move()
+        for name, saved in self.path.items():
+            saved.addcmul_(slopes[name], before[name].sub_(self._moving[name]))
+
+
+def _gradient(tensor: Tensor) -> Tensor:
+    """Of a tensor that moves; zero if no loss depends on it."""
+    if tensor.grad is None:
+        tensor.grad = torch.zeros_like(tensor)
+    return tensor.grad
 
 
 def _apply(penalty: Penalty, tensor: Tensor, mask: Tensor | None, step: float) -> None:
@@ -223,25 +272,21 @@ def _finite(loss: float, stage: str, step: int) -> float:
 
 @final
 class _Best:
-    """The best tensors so far. Only what moves is copied."""
+    """The best state so far. Only what moves is copied."""
 
-    def __init__(self, tensors: Tensors, moving: Tensors, loss: float) -> None:
-        self._tensors, self._moving = tensors, moving
+    def __init__(self, state: list[Tensor], loss: float) -> None:
+        self._state = state
+        self._kept = [tensor.clone() for tensor in state]
         self.loss = loss if math.isfinite(loss) else math.inf
-        self._kept = {name: tensor.detach().clone() for name, tensor in moving.items()}
 
     def offer(self, loss: float) -> bool:
         if loss >= self.loss:
             return False
         self.loss = loss
-        for name, tensor in self._moving.items():
-            self._kept[name].copy_(tensor.detach())
+        for kept, tensor in zip(self._kept, self._state, strict=True):
+            kept.copy_(tensor)
         return True
 
     def put_back(self) -> None:
-        with torch.no_grad():
-            for name, tensor in self._moving.items():
-                tensor.copy_(self._kept[name])
-
-    def tensors(self) -> Tensors:
-        return {**self._tensors, **self._kept}
+        for kept, tensor in zip(self._kept, self._state, strict=True):
+            tensor.copy_(kept)

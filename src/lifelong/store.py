@@ -7,9 +7,9 @@ is read is checked before it is used.
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import msgspec
 import torch
@@ -17,13 +17,17 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from lifelong.network import HEAD, Chain, GrowingNetwork, Known, NetworkError, Skeleton
+from lifelong.network import Chain, GrowingNetwork, Known, NetworkError, Skeleton
 from lifelong.records import TaskRecord
 from lifelong.tasks import Kind
 
 FORMAT = "lifelong model"
-VERSION = 1
+VERSION = 2
 MANIFEST = "manifest.json"
+
+
+# The shape that a tensor of a task's own must have: of the network, the task's number, the name.
+PrivateShape: TypeAlias = Callable[[GrowingNetwork, int, str], tuple[int, ...]]
 
 
 class ModelFileError(ValueError):
@@ -50,6 +54,7 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
     settings: dict[str, Any]
     born: dict[str, list[int]]
     tasks: list[_Task]
+    memory: list[str]
     records: list[TaskRecord]
     tensors: str
     sha256: str
@@ -91,6 +96,7 @@ def write(
         settings=msgspec.to_builtins(settings),
         born={group: stamps.tolist() for group, stamps in network.born.items()},
         tasks=[_Task(t.name, t.kind, t.outputs, sorted(t.private)) for t in network.tasks],
+        memory=sorted(network.memory),
         records=list(records),
         tensors=f"tensors-{checksum[:16]}.safetensors",
         sha256=checksum,
@@ -103,7 +109,9 @@ def write(
             stale.unlink(missing_ok=True)
 
 
-def read(path: Path, device: torch.device) -> tuple[Manifest, GrowingNetwork]:
+def read(
+    path: Path, device: torch.device, private_shape: PrivateShape
+) -> tuple[Manifest, GrowingNetwork]:
     """A saved model, every part of it checked."""
     manifest = _manifest(path / MANIFEST)
     name = manifest.tensors
@@ -120,7 +128,9 @@ def read(path: Path, device: torch.device) -> tuple[Manifest, GrowingNetwork]:
     except SafetensorError as error:
         raise ModelFileError(f"{file}: not a safetensors file: {error}") from error
     try:
-        return manifest, _network(manifest, tensors)
+        network = _network(manifest, tensors)
+        _check_shapes(network, private_shape)
+        return manifest, network
     except (NetworkError, KeyError, IndexError) as error:
         raise ModelFileError(f"{path}: manifest and tensors do not fit: {error}") from error
 
@@ -179,7 +189,8 @@ def _tensors(network: GrowingNetwork) -> dict[str, Tensor]:
         for number, known in enumerate(network.tasks, 1)
         for name, tensor in known.private.items()
     }
-    return {f"shared/{name}": t for name, t in network.shared.items()} | private
+    memory = {f"memory/{name}": t for name, t in network.memory.items()}
+    return {f"shared/{name}": t for name, t in network.shared.items()} | private | memory
 
 
 def _network(manifest: Manifest, tensors: Mapping[str, Tensor]) -> GrowingNetwork:
@@ -199,8 +210,8 @@ def _network(manifest: Manifest, tensors: Mapping[str, Tensor]) -> GrowingNetwor
         )
         for number, task in enumerate(manifest.tasks, 1)
     )
-    network = GrowingNetwork(skeleton, shared, born, tasks)
-    _check_shapes(network)
+    memory = {name: tensors[f"memory/{name}"] for name in manifest.memory}
+    network = GrowingNetwork(skeleton, shared, born, tasks, memory)
     if len(_tensors(network)) != len(tensors):
         raise NetworkError("there are tensors that belong to no task")
     return network
@@ -212,19 +223,21 @@ def _stamps(group: str, stamps: list[int]) -> Tensor:
     return torch.tensor(stamps, dtype=torch.long)
 
 
-def _check_shapes(network: GrowingNetwork) -> None:
+def _check_shapes(network: GrowingNetwork, private_shape: PrivateShape) -> None:
     skeleton = network.skeleton
     for number, known in enumerate(network.tasks, 1):
-        private = set(known.private)
-        names = (set(network.shared) | private) if private >= set(HEAD) else set()
-        if names != set(skeleton.axes):
+        if set(network.shared) | set(known.private) != set(skeleton.axes):
             raise NetworkError(f"the tensors of task {known.name!r} are not those of its network")
-        widths = {g: int((b <= number).sum()) for g, b in network.born.items()} or skeleton.widths
-        for name in private:
-            _check_shape(known.private[name], skeleton.shape(name, widths, known.outputs), name)
+        for name, tensor in known.private.items():
+            _check_shape(tensor, private_shape(network, number, name), name)
     widths = {group: len(stamps) for group, stamps in network.born.items()}
     for name, tensor in network.shared.items():
-        _check_shape(tensor, skeleton.shape(name, widths, 1), name)
+        # A head is among the shared tensors only where all tasks have the same outputs.
+        outputs = network.tasks[0].outputs if network.tasks else 1
+        _check_shape(tensor, skeleton.shape(name, widths, outputs), name)
+    for name, tensor in network.memory.items():
+        about = name.partition("/")[2]
+        _check_shape(tensor, tuple(network.shared[about].shape), name)
 
 
 def _check_shape(tensor: Tensor, expected: tuple[int, ...], name: str) -> None:

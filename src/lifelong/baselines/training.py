@@ -1,9 +1,9 @@
 """Settings of the baselines that only train."""
 
 from dataclasses import dataclass, field
-from typing import final
+from typing import Literal, final
 
-from lifelong.solve import Budget, require
+from lifelong.solve import Budget, SettingError, require
 
 
 @final
@@ -16,3 +16,30 @@ class Training:
 
     def __post_init__(self) -> None:
         require("mu", self.mu, "0 or more", lambda v: v >= 0)
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Settings of every method that trains one network on each task in turn.
+
+    Attributes:
+        mu: strength of l1 on what is new: the whole network for the first task (Equation 2), and
+            then each task's head.
+        heads: "own", a head for each task; or "one" for all, where the tasks differ in their inputs
+            and not in what is asked (domain-incremental learning).
+        budget: of each training.
+    """
+
+    mu: float = 0.1
+    heads: Literal["own", "one"] = "own"
+    budget: Budget = field(default_factory=Budget)
+
+    def __post_init__(self) -> None:
+        require("mu", self.mu, "0 or more", lambda v: v >= 0)
+        one_of("heads", self.heads, ("own", "one"))
+
+
+def one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    """Refuse a setting that is none of these words."""
+    if value not in allowed:
+        raise SettingError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}")

@@ -1,0 +1,89 @@
+"""DNN-EWC: elastic weight consolidation (Kirkpatrick et al., 2017; online: Schwarz et al., 2018).
+
+While a task is learned, each weight is held where earlier tasks want it, as strongly as their
+answers depend on it: `strength / 2 * sum_t F_t (w - w_t)^2`, with Fisher's information F_t.
+
+The sum over tasks is again one quadratic: its weight is the sum of the F_t, its center their
+weighted mean of the w_t. So what is kept does not grow with the number of tasks.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+from torch import Tensor
+
+from lifelong.baselines.fisher import Labels, fisher
+from lifelong.baselines.in_turn import InTurn, Kept, Turn
+from lifelong.baselines.training import Turns, one_of
+from lifelong.network import GrowingNetwork
+from lifelong.penalties import Quadratic
+from lifelong.solve import require
+
+
+@final
+@dataclass(frozen=True)
+class EWCSettings(Turns):
+    """Symbols of EWC.
+
+    Attributes:
+        strength: lambda.
+        labels: of Fisher's information, "sampled" from the network's answers or the "true" ones.
+        examples: that it is estimated from; all training rows if None.
+        tasks: "separate", each task holds its own weights w_t; or "online", all hold the last
+            ones, and what is older counts less.
+        decay: gamma of online EWC, how much of the importance is left after each task.
+    """
+
+    strength: float = 100.0
+    labels: Labels = "sampled"
+    examples: int | None = None
+    tasks: Literal["separate", "online"] = "separate"
+    decay: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require("strength", self.strength, "0 or more", lambda v: v >= 0)
+        require("decay", self.decay, "from 0 to 1", lambda v: 0 <= v <= 1)
+        one_of("labels", self.labels, ("sampled", "true"))
+        one_of("tasks", self.tasks, ("separate", "online"))
+        if self.examples is not None:
+            require("examples", self.examples, "a whole number above 0", lambda v: v >= 1)
+
+
+@final
+class EWC(InTurn[EWCSettings]):
+    """Weights that earlier tasks depend on are held; the others are free to move."""
+
+    method: ClassVar[str] = "DNN-EWC"
+    settings_type = EWCSettings
+
+    def _pulls(self, known: GrowingNetwork) -> Mapping[str, Quadratic]:
+        strength = self.settings.strength
+        held = {name: _held(known, name) for name in known.shared}
+        return {n: Quadratic(strength * pull.weight, pull.center) for n, pull in held.items()}
+
+    def _keep(self, turn: Turn) -> Kept:
+        settings = self.settings
+        importance = fisher(
+            turn.network,
+            turn.task.kind,
+            turn.train,
+            labels=settings.labels,
+            examples=settings.examples,
+            generator=turn.generator,
+        )
+        memory: dict[str, Tensor] = {}
+        for name, now in turn.shared.items():
+            pull = Quadratic(importance[name], now)
+            if turn.before.tasks:
+                old = _held(turn.before, name)
+                online = settings.tasks == "online"
+                pull = (Quadratic(settings.decay * old.weight, now) if online else old) + pull
+            memory |= {f"importance/{name}": pull.weight, f"center/{name}": pull.center}
+        return Kept(turn.shared, memory)
+
+
+def _held(known: GrowingNetwork, name: str) -> Quadratic:
+    """How all earlier tasks together hold a tensor, before lambda."""
+    return Quadratic(known.memory[f"importance/{name}"], known.memory[f"center/{name}"])

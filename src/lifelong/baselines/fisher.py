@@ -1,0 +1,126 @@
+"""How much the likelihood of a network's answers depends on each weight: the diagonal of Fisher's
+information matrix, the mean over examples of the squared gradient of log p(label | example).
+
+The square of a gradient's mean is not the mean of its square, so each example's gradient is needed
+by itself; but it need not be formed. A linear layer's gradient for one example is the product of
+the slope at its outputs with its inputs, so that the sum of the squares over examples is one matrix
+product of squared slopes and squared inputs: no more work than a step of training. A convolution
+adds over positions before it squares, which takes a product for each example.
+"""
+
+from collections.abc import Iterator
+from typing import Literal, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lifelong.network import Chain, Convolution, Linear, Network, layer_output
+from lifelong.tasks import Kind, Rows
+
+# Whose labels: drawn from the network's own answers, as the definition has it, or the data's (the
+# "empirical" Fisher information).
+Labels: TypeAlias = Literal["sampled", "true"]
+
+_CHUNK = {2: 1000, 4: 50}  # rows at once, by the axes of an input: convolutions unfold theirs
+
+
+def fisher(
+    network: Network,
+    kind: Kind,
+    rows: Rows,
+    *,
+    labels: Labels,
+    examples: int | None,
+    generator: torch.Generator,
+) -> dict[str, Tensor]:
+    """For every tensor of the network, from this many examples of the rows, or all of them."""
+    sums = {name: torch.zeros_like(tensor) for name, tensor in network.tensors.items()}
+    seen = 0
+    for x, y in _first(rows, len(rows) if examples is None else examples, generator):
+        _add(sums, network, kind, x, y, labels, generator)
+        seen += len(x)
+    return {name: total / seen for name, total in sums.items()}
+
+
+def _first(
+    rows: Rows, examples: int, generator: torch.Generator
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches in a random order, until there are this many examples."""
+    left = examples
+    size = _CHUNK.get(len(rows.shape) + 1, _CHUNK[4])
+    for x, y in rows.batches(min(size, examples), generator):
+        yield x[:left], y[:left]
+        left -= len(x)
+        if left <= 0:
+            return
+
+
+def _add(
+    sums: dict[str, Tensor],
+    network: Network,
+    kind: Kind,
+    x: Tensor,
+    y: Tensor,
+    labels: Labels,
+    generator: torch.Generator,
+) -> None:
+    inputs, outputs = _traced(network, x)
+    logits = outputs["head"]
+    answers = y if labels == "true" else _drawn(kind, logits.detach(), generator)
+    slopes = torch.autograd.grad(_surprise(kind, logits, answers), list(outputs.values()))
+    for name, slope in zip(outputs, slopes, strict=True):
+        if slope.ndim == 2:
+            squares = slope.square()
+            sums[f"{name}.weight"] += squares.T @ inputs[name].square()
+            sums[f"{name}.bias"] += squares.sum(dim=0)
+        else:
+            by_position = slope.flatten(2)
+            each = torch.bmm(by_position, inputs[name].transpose(1, 2))
+            weight = sums[f"{name}.weight"]
+            weight += each.square().sum(dim=0).reshape(weight.shape)
+            sums[f"{name}.bias"] += by_position.sum(dim=2).square().sum(dim=0)
+
+
+def _traced(network: Network, x: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """What each layer with weights takes in and gives out; the head comes last.
+
+    A convolution's inputs are unfolded: a column of what it sees for each position.
+    """
+    chain, tensors = network.skeleton, network.tensors
+    if not isinstance(chain, Chain):
+        raise TypeError(f"Fisher information is there for mlp and convnet, not for {chain!r}")
+    inputs: dict[str, Tensor] = {}
+    outputs: dict[str, Tensor] = {}
+    for layer in chain.layers:
+        before, x = x, layer_output(layer, tensors, x)
+        if isinstance(layer, Convolution):
+            inputs[layer.name] = F.unfold(before.detach(), layer.kernel, padding=layer.padding)
+        elif isinstance(layer, Linear):
+            inputs[layer.name] = before.detach()
+        if isinstance(layer, Linear | Convolution):
+            outputs[layer.name] = x = _with_slope(x)
+    inputs["head"] = x.detach()
+    outputs["head"] = _with_slope(F.linear(x, tensors["head.weight"], tensors["head.bias"]))
+    return inputs, outputs
+
+
+def _with_slope(x: Tensor) -> Tensor:
+    """The network's tensors ask for no gradient, so the first outputs must."""
+    return x if x.requires_grad else x.requires_grad_()
+
+
+def _drawn(kind: Kind, logits: Tensor, generator: torch.Generator) -> Tensor:
+    """Labels as the network believes them to be, drawn on the CPU for the sake of the seed."""
+    if kind is Kind.BINARY:
+        chance = torch.rand(logits.shape, generator=generator).to(logits.device)
+        return (chance < torch.sigmoid(logits)).to(logits.dtype)
+    shares = torch.softmax(logits, dim=1).cpu()
+    return torch.multinomial(shares, 1, generator=generator)[:, 0].to(logits.device)
+
+
+def _surprise(kind: Kind, logits: Tensor, answers: Tensor) -> Tensor:
+    """Minus the log likelihood of all answers; the outputs of a binary task are independent."""
+    if kind is Kind.BINARY:
+        return F.binary_cross_entropy_with_logits(logits, answers, reduction="sum")
+    return F.cross_entropy(logits, answers, reduction="sum")

@@ -1,0 +1,93 @@
+"""IMM: incremental moment matching (Lee et al., 2017), by the mean or by the mode.
+
+Each task is learned from the weights of the task before, held near them by an l2 pull ("weight" and
+"L2 transfer"), and then all tasks' weights are merged into the ones that answer: by their mean, or
+by the mode of the product of Gaussians around each with Fisher's information as precision,
+`sum_t F_t w_t / sum_t F_t`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+import torch
+from torch import Tensor
+
+from lifelong.baselines.fisher import Labels, fisher
+from lifelong.baselines.in_turn import InTurn, Kept, Turn
+from lifelong.baselines.training import Turns, one_of
+from lifelong.network import GrowingNetwork, Tensors
+from lifelong.penalties import Quadratic
+from lifelong.solve import require
+
+
+@final
+@dataclass(frozen=True)
+class IMMSettings(Turns):
+    """Symbols of IMM.
+
+    Attributes:
+        merge: "mean" or "mode".
+        transfer: strength of the pull `transfer * |w - w_before|^2` while a task is learned.
+        labels: of Fisher's information (for the mode), "sampled" or "true".
+        examples: that it is estimated from; all training rows if None.
+        floor: added to Fisher's information, so that weights that no task depends on are
+            averaged and not thrown about.
+    """
+
+    merge: Literal["mean", "mode"] = "mode"
+    transfer: float = 0.01
+    labels: Labels = "sampled"
+    examples: int | None = None
+    floor: float = 1e-6
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of("merge", self.merge, ("mean", "mode"))
+        one_of("labels", self.labels, ("sampled", "true"))
+        require("transfer", self.transfer, "0 or more", lambda v: v >= 0)
+        require("floor", self.floor, "above 0", lambda v: v > 0)
+        if self.examples is not None:
+            require("examples", self.examples, "a whole number above 0", lambda v: v >= 1)
+
+
+@final
+class IMM(InTurn[IMMSettings]):
+    """What answers is the merged network; what learns the next task is the last one, unmerged."""
+
+    method: ClassVar[str] = "IMM"
+    settings_type = IMMSettings
+
+    def _start(self, known: GrowingNetwork) -> Tensors:
+        return {name: known.memory[f"last/{name}"] for name in known.shared}
+
+    def _pulls(self, known: GrowingNetwork) -> Mapping[str, Quadratic]:
+        twice = 2 * self.settings.transfer  # of the half that Quadratic takes
+        return {n: Quadratic(torch.full_like(t, twice), t) for n, t in self._start(known).items()}
+
+    def _keep(self, turn: Turn) -> Kept:
+        before, precision = turn.before, self._precision(turn)
+        merged: dict[str, Tensor] = {}
+        memory: dict[str, Tensor] = {}
+        for name, now in turn.shared.items():
+            around = Quadratic(precision[name], now)
+            if before.tasks:
+                around = Quadratic(before.memory[f"precision/{name}"], before.shared[name]) + around
+            merged[name] = around.center
+            memory |= {f"precision/{name}": around.weight, f"last/{name}": now}
+        return Kept(merged, memory)
+
+    def _precision(self, turn: Turn) -> Mapping[str, Tensor]:
+        """Of the Gaussian around this task's weights; the same for all if the mean is taken."""
+        tensors, settings = turn.network.tensors, self.settings
+        if settings.merge == "mean":
+            return {name: torch.ones_like(tensor) for name, tensor in tensors.items()}
+        information = fisher(
+            turn.network,
+            turn.task.kind,
+            turn.train,
+            labels=settings.labels,
+            examples=settings.examples,
+            generator=turn.generator,
+        )
+        return {name: tensor + settings.floor for name, tensor in information.items()}

@@ -1,0 +1,37 @@
+"""DNN-L2: fine-tuning anchored at the weights of the task before."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+
+from lifelong.baselines.in_turn import InTurn
+from lifelong.baselines.training import Turns
+from lifelong.network import GrowingNetwork
+from lifelong.penalties import Quadratic
+from lifelong.solve import require
+
+
+@final
+@dataclass(frozen=True)
+class L2Settings(Turns):
+    """The anchor is `strength * |w - w_before|^2`, as Equation 6 has it."""
+
+    strength: float = 0.01
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require("strength", self.strength, "0 or more", lambda v: v >= 0)
+
+
+@final
+class L2(InTurn[L2Settings]):
+    """Every weight is held alike, however much it matters to earlier tasks."""
+
+    method: ClassVar[str] = "DNN-L2"
+    settings_type = L2Settings
+
+    def _pulls(self, known: GrowingNetwork) -> Mapping[str, Quadratic]:
+        twice = 2 * self.settings.strength  # of the half that Quadratic takes
+        return {n: Quadratic(torch.full_like(t, twice), t) for n, t in known.shared.items()}
