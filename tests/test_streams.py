@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lifelong.data import load
 from lifelong.streams import (
     Part,
     Scale,
@@ -352,3 +353,16 @@ def test_other_refusals():
         stream["x"]
     with pytest.raises(TaskError, match="1 to 4 tasks to take, not 5"):
         stream.first(5)
+
+
+def test_a_validated_stream_is_tested_on_its_validation_rows() -> None:
+    stream = load("digits", 0).first(2)
+    for task, original in zip(stream.validated(), stream, strict=True):
+        assert task.test is not None
+        assert torch.equal(task.test.x, original.valid.x)
+        assert torch.equal(task.train.x, original.train.x)
+        assert (task.name, task.kind, task.outputs) == (
+            original.name,
+            original.kind,
+            original.outputs,
+        )

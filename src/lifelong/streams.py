@@ -69,6 +69,23 @@ class Stream:
             raise TaskError(f"no task {name!r} in this stream; its tasks are {_listed(self.names)}")
         return self._makers[name]()
 
+    def validated(self) -> "Stream":
+        """The same tasks, tested on their validation rows: to choose settings by."""
+
+        def on_valid(make: Callable[[], Task]) -> Task:
+            task = make()
+            return Task(
+                task.name,
+                task.train,
+                task.valid,
+                task.valid,
+                kind=task.kind,
+                outputs=task.outputs,
+            )
+
+        makers = {name: partial(on_valid, make) for name, make in self._makers.items()}
+        return Stream(makers, source=f"{self.source}, validation rows", outputs=self.outputs)
+
     def first(self, tasks: int) -> "Stream":
         """The stream that ends after so many tasks."""
         if not 1 <= tasks <= len(self):

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, final
 
 from torch import Tensor
 
-from lifelong.baselines.fisher import Labels, fisher
+from lifelong.baselines.fisher import Labels, fisher, require_fisher
 from lifelong.baselines.in_turn import InTurn, Kept, Turn
 from lifelong.baselines.training import Turns, one_of
 from lifelong.network import GrowingNetwork
@@ -45,10 +45,8 @@ class EWCSettings(Turns):
         super().__post_init__()
         require("strength", self.strength, "0 or more", lambda v: v >= 0)
         require("decay", self.decay, "from 0 to 1", lambda v: 0 <= v <= 1)
-        one_of("labels", self.labels, ("sampled", "true"))
         one_of("tasks", self.tasks, ("separate", "online"))
-        if self.examples is not None:
-            require("examples", self.examples, "a whole number above 0", lambda v: v >= 1)
+        require_fisher(self.labels, self.examples)
 
 
 @final

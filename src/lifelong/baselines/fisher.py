@@ -15,7 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lifelong.baselines.training import one_of
 from lifelong.network import Chain, Convolution, Linear, Network, layer_output
+from lifelong.solve import require
 from lifelong.tasks import Kind, Rows
 
 # Whose labels: drawn from the network's own answers, as the definition has it, or the data's (the
@@ -23,6 +25,14 @@ from lifelong.tasks import Kind, Rows
 Labels: TypeAlias = Literal["sampled", "true"]
 
 _CHUNK = {2: 1000, 4: 50}  # rows at once, by the axes of an input: convolutions unfold theirs
+
+
+def require_fisher(labels: str, examples: int | None) -> None:
+    """Refuse settings of Fisher's information that are out of their range."""
+    one_of("labels", labels, ("sampled", "true"))
+    if examples is not None:
+        whole = isinstance(examples, int)
+        require("examples", examples, "a whole number above 0", lambda v: whole and v > 0)
 
 
 def fisher(

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, final
 import torch
 from torch import Tensor
 
-from lifelong.baselines.fisher import Labels, fisher
+from lifelong.baselines.fisher import Labels, fisher, require_fisher
 from lifelong.baselines.in_turn import InTurn, Kept, Turn
 from lifelong.baselines.training import Turns, one_of
 from lifelong.network import GrowingNetwork, Tensors
@@ -44,11 +44,9 @@ class IMMSettings(Turns):
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of("merge", self.merge, ("mean", "mode"))
-        one_of("labels", self.labels, ("sampled", "true"))
         require("transfer", self.transfer, "0 or more", lambda v: v >= 0)
         require("floor", self.floor, "above 0", lambda v: v > 0)
-        if self.examples is not None:
-            require("examples", self.examples, "a whole number above 0", lambda v: v >= 1)
+        require_fisher(self.labels, self.examples)
 
 
 @final

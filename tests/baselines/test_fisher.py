@@ -1,0 +1,106 @@
+"""Fisher's information against one example at a time."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders import KINDS, SKELETONS, in_double, inputs_for, random, random_network, small_mlp
+from lifelong.baselines.fisher import fisher
+from lifelong.network import Network, logits
+from lifelong.tasks import Kind, TensorRows
+
+OUTPUTS = {"one output": 1, "subtasks": 2, "classes": 3}
+
+
+def setting(network: str, kind: str, seed: int, rows: int) -> tuple[Network, Kind, TensorRows]:
+    skeleton, generator = SKELETONS[network](), random(seed)
+    outputs = OUTPUTS[kind]
+    net = in_double(random_network(skeleton, generator, outputs))
+    x = inputs_for(skeleton, rows, seed).double()
+    if kind == "classes":
+        return (
+            net,
+            Kind.CLASSES,
+            TensorRows(x, torch.randint(outputs, (rows,), generator=generator)),
+        )
+    y = torch.randint(2, (rows, outputs), generator=generator).double()
+    return net, Kind.BINARY, TensorRows(x, y)
+
+
+def surprise(kind: Kind, answer: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    if kind is Kind.CLASSES:
+        return F.cross_entropy(answer, y)
+    return F.binary_cross_entropy_with_logits(answer, y, reduction="sum")
+
+
+def squares(net: Network, kind: Kind, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Of the gradient for one example, by autograd."""
+    leaves = {n: t.clone().requires_grad_() for n, t in net.tensors.items()}
+    loss = surprise(kind, logits(net.skeleton, leaves, x[None]), y[None])
+    return dict(
+        zip(leaves, (g**2 for g in torch.autograd.grad(loss, leaves.values())), strict=True)
+    )
+
+
+@pytest.mark.parametrize("network", SKELETONS)
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=5)
+@given(seed=st.integers(0, 10**6), rows=st.integers(1, 120))
+def test_with_true_labels_it_is_the_mean_of_each_examples_squared_gradient(
+    network: str, kind: str, seed: int, rows: int
+) -> None:
+    net, kind_, data = setting(network, kind, seed, rows)
+    found = fisher(net, kind_, data, labels="true", examples=None, generator=random(0))
+    each = [squares(net, kind_, x, y) for x, y in zip(data.x, data.y, strict=True)]
+    for name, tensor in found.items():
+        torch.testing.assert_close(tensor, torch.stack([one[name] for one in each]).mean(dim=0))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_sampled_labels_it_tends_to_the_expectation_under_the_networks_answers(
+    kind: str,
+) -> None:
+    net, kind_, data = setting("mlp", kind, 3, 2)
+    outputs = OUTPUTS[kind]
+    expected = {name: torch.zeros_like(t) for name, t in net.tensors.items()}
+    with torch.no_grad():
+        answer = net.logits(data.x)
+    for row, x in enumerate(data.x):
+        if kind_ is Kind.CLASSES:
+            outcomes = [(torch.tensor(c), answer[row].softmax(0)[c]) for c in range(outputs)]
+        else:
+            grid = torch.cartesian_prod(*[torch.tensor([0.0, 1.0]).double()] * outputs)
+            p = answer[row].sigmoid()
+            outcomes = [
+                (y, torch.where(y == 1, p, 1 - p).prod()) for y in grid.reshape(-1, outputs)
+            ]
+        for y, chance in outcomes:
+            for name, square in squares(net, kind_, x, y).items():
+                expected[name] += chance * square / len(data.x)
+    often = 20_000
+    many = TensorRows(data.x.repeat(often, 1), data.y.repeat(often, *[1] * (data.y.ndim - 1)))
+    found = fisher(net, kind_, many, labels="sampled", examples=None, generator=random(1))
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], rtol=0.05, atol=5e-3)
+
+
+def test_fewer_examples_are_a_random_part_of_the_rows() -> None:
+    net, kind, data = setting("mlp", "classes", 1, 50)
+
+    def information(examples: int, seed: int) -> torch.Tensor:
+        found = fisher(net, kind, data, labels="true", examples=examples, generator=random(seed))
+        return found["hidden1.weight"]
+
+    assert torch.equal(information(10, 1), information(10, 1))
+    assert not torch.equal(information(10, 1), information(10, 2))
+    torch.testing.assert_close(information(50, 1), information(999, 2))
+
+
+def test_a_network_of_another_make_is_refused() -> None:
+    net = random_network(small_mlp(), random(0))
+    strange = Network(object(), net.tensors, net.born)  # type: ignore[arg-type]
+    rows = TensorRows(inputs_for(small_mlp(), 3), torch.zeros(3, 2))
+    with pytest.raises(TypeError, match="there for mlp and convnet"):
+        fisher(strange, Kind.BINARY, rows, labels="true", examples=None, generator=random(0))
