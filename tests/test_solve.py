@@ -10,6 +10,7 @@ from lifelong.network import mlp
 from lifelong.penalties import L1
 from lifelong.solve import (
     Budget,
+    Course,
     Problem,
     Rehearsal,
     SettingError,
@@ -115,7 +116,7 @@ def test_a_batch_larger_than_the_data_is_all_of_the_data():
 
 def test_progress_tells_the_stage_and_the_steps():
     told = []
-    solve(problem(), QUICK, random(0), lambda *what: told.append(what))
+    solve(problem(), QUICK, random(0), Course(lambda *what: told.append(what)))
     assert told == [("a stage", 10, 30), ("a stage", 20, 30), ("a stage", 30, 30)]
 
 

@@ -23,7 +23,7 @@ from builders import (
 )
 from lifelong.baselines import Joint, Single, Training
 from lifelong.penalties import L1, sparsity
-from lifelong.solve import Budget, validation_loss
+from lifelong.solve import ALONE, Budget, validation_loss
 from lifelong.solve import ask as asked
 from lifelong.tasks import TaskError
 from lifelong.together import shaken, train_together
@@ -178,9 +178,8 @@ def test_finetuning_that_does_not_help_changes_nothing():
     learner = learned(skeleton, tasks, quick(keep=0.0, noise=1.0, budget=Budget(steps=1)))
     network = learner.network
     before = mean_loss(network, tasks)
-    learner.network = trained = train_together(
-        network, tasks, BUDGET, lambda _: L1(0.0), random(0)
-    )[0]
+    trained, _ = train_together(network, tasks, BUDGET, lambda _: L1(0.0), random(0))
+    learner._take_over(ALONE, trained, learner.records)
     assert mean_loss(trained, tasks) < before
     stage = learner.finetune(tasks)
     assert learner.network is trained

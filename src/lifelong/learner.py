@@ -2,10 +2,11 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import ClassVar, Generic, Protocol, Self, TypeVar, final
 
 import msgspec
@@ -14,17 +15,27 @@ import torch
 from rich.progress import Progress as Bars
 from torch import Tensor
 
+from lifelong.disk import digest_of
+from lifelong.journal import Journal
 from lifelong.network import GrowingNetwork, Known, Skeleton, Tensors, nonzero, parameters
 from lifelong.records import TaskRecord
 from lifelong.results import Capacity
-from lifelong.solve import Progress, SettingError
-from lifelong.store import ModelFileError, read, write
-from lifelong.tasks import Array, Kind, Task, TaskError
+from lifelong.solve import Course, Progress, SettingError, TrainingError
+from lifelong.store import ModelFileError, checksum, read, write
+from lifelong.tasks import Array, Kind, Rows, Task, TaskError, TensorRows
 
 CHUNK = 4096  # rows predicted at once, so that memory does not grow with the rows
 
 
 S = TypeVar("S")
+_CLAIM = Lock()  # held for an instant, by who begins to learn
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Learned:
+    network: GrowingNetwork
+    records: tuple[TaskRecord, ...]
 
 
 class Serving(Protocol):
@@ -64,29 +75,46 @@ class Learner(ABC, Generic[S]):
         self.seed = seed
         self.device = torch.device(device)
         self.progress = progress
-        self.network = GrowingNetwork(skeleton)
-        self.records: tuple[TaskRecord, ...] = ()
+        self._learned = _Learned(GrowingNetwork(skeleton), ())
+        self._learning = False
+        self._unsaved: Journal | None = None  # of what was learned since the last `save`
+
+    @property
+    def network(self) -> GrowingNetwork:
+        """All that was learned: a value, which later learning does not change."""
+        return self._learned.network
+
+    @property
+    def records(self) -> tuple[TaskRecord, ...]:
+        """What happened while each task was learned."""
+        return self._learned.records
 
     @abstractmethod
     def _learn(
-        self, task: Task, generator: torch.Generator, progress: Progress | None
+        self, task: Task, generator: torch.Generator, course: Course
     ) -> tuple[GrowingNetwork, TaskRecord]:
         """The network once this task is learned too, and what happened."""
 
     @final
-    def learn(self, task: Task) -> TaskRecord:
-        """Learn one more task. Its data is not kept."""
+    def learn(self, task: Task, *, checkpoint: str | Path | None = None) -> TaskRecord:
+        """Learn one more task. Its data is not kept.
+
+        With a `checkpoint` directory, a `learn` that was killed goes on where it was when the same
+        is asked again: of a learner with the same past, settings and seed, and with the same task.
+        What it keeps there is removed by `save`, or replaced when the next task is learned.
+        """
         self._refuse(task)
-        with self._shown(task.name) as progress:
-            network, record = self._learn(task, self._generator(), progress)
-        # One assignment, so that who predicts meanwhile sees the network of before or after.
-        self.network, self.records = network, (*self.records, record)
+        with self._course("learn", [task], checkpoint) as course:
+            network, record = self._learn(task, self._generator(), course)
+            self._take_over(course, network, (*self.records, record))
         return record
 
     @final
     def predict_proba(self, x: Array, *, task: str) -> Tensor:
         """Probabilities, a row each: of every binary output by itself, or of the classes."""
-        known, network = self._serve(task)
+        return self._probabilities(x, *self._serve(task))
+
+    def _probabilities(self, x: Array, known: Known, network: Serving) -> Tensor:
         inputs = self._checked(x, network.inputs)
         turn = torch.sigmoid if known.kind is Kind.BINARY else _softmax
         with torch.no_grad():
@@ -96,8 +124,8 @@ class Learner(ABC, Generic[S]):
     @final
     def predict(self, x: Array, *, task: str) -> Tensor:
         """Labels as in the task's data: 0 or 1 for each binary output, or the class."""
-        known, _ = self._serve(task)
-        probabilities = self.predict_proba(x, task=task)
+        known, network = self._serve(task)
+        probabilities = self._probabilities(x, known, network)
         if known.kind is Kind.CLASSES:
             return probabilities.argmax(dim=1)
         labels = (probabilities >= 0.5).long()
@@ -134,6 +162,9 @@ class Learner(ABC, Generic[S]):
             network=self.network,
             records=self.records,
         )
+        if self._unsaved is not None:
+            self._unsaved.remove()
+            self._unsaved = None
 
     @final
     @classmethod
@@ -152,7 +183,7 @@ class Learner(ABC, Generic[S]):
             raise ModelFileError(f"{path}: its settings are damaged: {error}") from error
         seed = manifest.seed
         learner = cls(network.skeleton, settings, seed=seed, device=device, progress=progress)
-        learner.network, learner.records = network, tuple(manifest.records)
+        learner._learned = _Learned(network, tuple(manifest.records))
         return learner
 
     @property
@@ -192,8 +223,66 @@ class Learner(ABC, Generic[S]):
                 f"task {task.name!r}: inputs of shape {task.shape}, but the network takes {wanted}"
             )
 
-    def _shown(self, what: str) -> AbstractContextManager[Progress | None]:
-        return _progress_bar(what) if self.progress else nullcontext()
+    @contextmanager
+    def _course(
+        self, what: str, tasks: Sequence[Task], checkpoint: str | Path | None
+    ) -> Iterator[Course]:
+        """For the time of one learning: who is told how it goes, and where it is kept."""
+        with ExitStack() as held:
+            held.enter_context(self._claimed())
+            title = tasks[0].name if len(tasks) == 1 else "all tasks"
+            progress = held.enter_context(_progress_bar(title)) if self.progress else None
+            if checkpoint is None:
+                yield Course(progress)
+                return
+            about = self._about(what, tasks)
+            journal = held.enter_context(Journal.at(Path(checkpoint), about))
+            try:
+                yield Course(progress, journal)
+            except TrainingError:
+                journal.remove()  # to go on from it would end in the same error
+                raise
+
+    @contextmanager
+    def _claimed(self) -> Iterator[None]:
+        """Two that learn at once would each overwrite what the other has learned."""
+        with _CLAIM:
+            if self._learning:
+                raise TaskError(
+                    "this learner is learning already, in another thread; wait for it, or learn "
+                    "with a learner of its own"
+                )
+            self._learning = True
+        try:
+            yield
+        finally:
+            self._learning = False
+
+    @final
+    def _take_over(
+        self, course: Course, network: GrowingNetwork, records: tuple[TaskRecord, ...]
+    ) -> None:
+        """The end of every learning, and the only place where a learner changes."""
+        if course.journal is not None:
+            course.journal.complete()
+        # One assignment, so that whatever happens, and whoever predicts meanwhile, the learner is
+        # that of before or that of after.
+        self._learned = _Learned(network, records)
+        self._unsaved = course.journal
+
+    def _about(self, what: str, tasks: Sequence[Task]) -> dict[str, str]:
+        """All that the outcome of a learning depends on."""
+        settings = msgspec.to_builtins(self.settings)
+        return {
+            "method": self.method,
+            "what is done": what,
+            "tasks": ", ".join(repr(task) for task in tasks),
+            "seed": str(self.seed),
+            **{f"setting {name}": str(value) for name, value in settings.items()},
+            "network": f"{self.network.skeleton!r} {checksum(self.network)}",
+            "data": " ".join(_data_digest(rows) for t in tasks for rows in (t.train, t.valid)),
+            "torch": f"{torch.__version__} on {self.device}, {torch.get_num_threads()} threads",
+        }
 
     def _generator(self) -> torch.Generator:
         """From the seed and the task's number, so that a reloaded learner goes on the same."""
@@ -219,6 +308,14 @@ def base_parameters(skeleton: Skeleton, outputs: list[int]) -> int:
         for name in skeleton.axes
         for count in (outputs if name.startswith("head.") else [1])
     )
+
+
+def _data_digest(rows: Rows) -> str:
+    """Of all rows in memory; of others the number, the shape and the first few."""
+    if isinstance(rows, TensorRows):
+        return digest_of({"x": rows.x, "y": rows.y})
+    x, y = next(iter(rows.batches(8)))
+    return f"{len(rows)} rows {digest_of({'x': x, 'y': y})}"
 
 
 def _softmax(logits: Tensor) -> Tensor:

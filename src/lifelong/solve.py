@@ -15,18 +15,21 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias, final
+from typing import TypeAlias, TypeVar, final
 
+import msgspec
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lifelong.journal import CheckpointError, Journal, Page
 from lifelong.network import Skeleton, Tensors, logits
 from lifelong.penalties import Penalty, Quadratic
 from lifelong.tasks import Kind, Rows
 
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 Progress: TypeAlias = Callable[[str, int, int], None]  # stage, steps done, steps at the most
+Facts = TypeVar("Facts")
 
 
 class TrainingError(ArithmeticError):
@@ -145,31 +148,41 @@ def ask(skeleton: Skeleton, kind: Kind, train: Rows, valid: Rows) -> Rehearsal:
     return Rehearsal(lambda t, x: logits(skeleton, t, x), loss_of(kind), train, valid)
 
 
+@final
+@dataclass(frozen=True)
+class Course:
+    """Who is told how a learning goes, and where it is kept so that it can go on after a kill."""
+
+    progress: Progress | None = None
+    journal: Journal | None = None
+
+
+ALONE = Course()
+
+
 def solve(
-    problem: Problem, budget: Budget, generator: torch.Generator, progress: Progress | None = None
+    problem: Problem, budget: Budget, generator: torch.Generator, course: Course = ALONE
 ) -> Solution:
     """Train until the validation loss stops falling; the start counts as a candidate."""
-    start = time.perf_counter()
+    journal = course.journal
+    kept = journal.turn(problem.stage) if journal is not None else None
+    if kept is not None and kept.ended:
+        return _solution_on(kept, problem, generator)
     training = _Training(problem, budget, generator)
-    best = _Best(training.state(), validation_loss(problem.asks, training.tensors))
-    rate, taken, misses, cuts = budget.learning_rate, 0, 0, 0
-    while taken < budget.steps:
-        for _ in range(min(budget.check_every, budget.steps - taken)):
-            training.step(rate)
-            taken += 1
-        loss = _finite(validation_loss(problem.asks, training.tensors), problem.stage, taken)
-        misses = 0 if best.offer(loss) else misses + 1
-        if progress is not None:
-            progress(problem.stage, taken, budget.steps)
-        if misses >= budget.patience:
-            if cuts == budget.cuts:
-                break
-            rate, cuts, misses = rate * budget.cut, cuts + 1, 0
-            best.put_back()
-            training.restart(rate)
-    best.put_back()
-    seconds = time.perf_counter() - start
-    return Solution(training.result(), best.loss, taken, seconds, training.path)
+    if kept is None:
+        training.start()
+    else:
+        training.go_on_from(kept)
+    while not training.over:
+        training.go_to_next_look()
+        if course.progress is not None:
+            course.progress(problem.stage, training.at.taken, budget.steps)
+        if journal is not None:
+            journal.keep(training.page)
+    solution = training.solution()
+    if journal is not None:
+        journal.end(_page_of(solution, problem, generator))
+    return solution
 
 
 def validation_loss(asks: Sequence[Rehearsal], tensors: Tensors) -> float:
@@ -184,37 +197,142 @@ def _mean_loss(ask: Rehearsal, tensors: Tensors) -> float:
 
 
 @final
+class _At(msgspec.Struct, forbid_unknown_fields=True):
+    """How far a training is.
+
+    Attributes:
+        consumed: of each task's rows, batches since the pass over them began.
+    """
+
+    rate: float
+    taken: int = 0
+    misses: int = 0
+    cuts: int = 0
+    ended: bool = False
+    best: float = math.inf
+    seconds: float = 0.0
+    consumed: list[int] = []
+
+
+@final
+class _Outcome(msgspec.Struct, forbid_unknown_fields=True):
+    """What a training came to, besides tensors."""
+
+    loss: float
+    steps: int
+    seconds: float
+
+
+@final
 class _Training:
     """A problem in the course of being solved: what moves, the optimiser, and the rows to come."""
 
     def __init__(self, problem: Problem, budget: Budget, generator: torch.Generator) -> None:
-        self._problem = problem
+        self._since = time.perf_counter()
+        self._problem, self._budget, self._generator = problem, budget, generator
         self.tensors = {
             name: tensor.detach().clone().requires_grad_() if name in problem.movable else tensor
             for name, tensor in problem.tensors.items()
         }
         self._moving = {name: self.tensors[name] for name in problem.movable}
         self._masks = {name: mask for name, mask in problem.movable.items() if mask is not None}
-        self._batches = [_endless(ask.train, budget.batch, generator) for ask in problem.asks]
+        self._passes = [_Passes(ask.train, budget.batch, generator) for ask in problem.asks]
         followed = self._moving if problem.follow else {}
         self.path = {name: torch.zeros_like(t.detach()) for name, t in followed.items()}
-        self.restart(budget.learning_rate)
+        self.at = _At(budget.learning_rate)
+        self._best = _Best(self._state())
+        self._restart()
 
-    def restart(self, rate: float) -> None:
+    def start(self) -> None:
+        """The start is the first candidate."""
+        self._best.offer(validation_loss(self._problem.asks, self.tensors))
+
+    @property
+    def over(self) -> bool:
+        return self.at.ended or self.at.taken >= self._budget.steps
+
+    def go_to_next_look(self) -> None:
+        """Take some steps, look at the validation loss, and cut the rate or end if need be."""
+        at, budget, problem = self.at, self._budget, self._problem
+        for _ in range(min(budget.check_every, budget.steps - at.taken)):
+            self.step(at.rate)
+            at.taken += 1
+        loss = _finite(validation_loss(problem.asks, self.tensors), problem.stage, at.taken)
+        at.misses = 0 if self._best.offer(loss) else at.misses + 1
+        if at.misses < budget.patience:
+            return
+        if at.cuts == budget.cuts:
+            at.ended = True
+            return
+        at.rate, at.cuts, at.misses = at.rate * budget.cut, at.cuts + 1, 0
+        self._best.put_back()
+        self._restart()
+
+    def solution(self) -> Solution:
+        self._best.put_back()
+        tensors = {name: tensor.detach() for name, tensor in self.tensors.items()}
+        return Solution(tensors, self._best.loss, self.at.taken, self._seconds(), self.path)
+
+    def page(self) -> Page:
+        """All that the next step depends on."""
+        consumed = [passes.consumed for passes in self._passes]
+        at = msgspec.structs.replace(
+            self.at, best=self._best.loss, seconds=self._seconds(), consumed=consumed
+        )
+        tensors = {
+            **_under("now", self._state()),
+            **_under("best", self._best.kept),
+            **_under("adam", _flat(self._optimiser.state_dict()["state"])),
+            **_under("pass", {str(n): one.began for n, one in enumerate(self._passes)}),
+            "generator/": self._generator.get_state(),
+        }
+        return Page(self._problem.stage, False, msgspec.to_builtins(at), tensors)
+
+    def go_on_from(self, page: Page) -> None:
+        """Be what wrote this page, to the bit."""
+        self.at = _facts(page, _At)
+        self._since -= self.at.seconds
+        _fill(self._state(), page, "now")
+        _fill(self._best.kept, page, "best")
+        self._best.loss = self.at.best
+        self._restart()
+        self._fill_optimiser(page)
+        states = [torch.zeros_like(self._generator.get_state()) for _ in self._passes]
+        _fill({str(n): state for n, state in enumerate(states)}, page, "pass")
+        for passes, state, count in zip(self._passes, states, self.at.consumed, strict=True):
+            passes.go_on_from(state, count)
+        _set_generator(self._generator, page)
+
+    def _fill_optimiser(self, page: Page) -> None:
+        optimiser = self._optimiser
+        kept = {}
+        for number, tensor in enumerate(self._moving.values()):
+            if f"adam/{number}.step" not in page.tensors:
+                continue  # no loss depends on it, or the rate was cut just now
+            state = {name: torch.empty_like(tensor.detach()) for name in ("exp_avg", "exp_avg_sq")}
+            state["step"] = torch.empty((), dtype=torch.float32, device=tensor.device)
+            _fill({f"{number}.{name}": t for name, t in state.items()}, page, "adam")
+            kept[number] = state
+        groups = optimiser.state_dict()["param_groups"]
+        optimiser.load_state_dict({"state": kept, "param_groups": groups})
+
+    def _seconds(self) -> float:
+        return time.perf_counter() - self._since
+
+    def _restart(self) -> None:
         """Go on from where the tensors are, with no memory of earlier steps."""
+        rate = self.at.rate
         self._optimiser = torch.optim.Adam(self._moving.values(), lr=rate, fused=True)
 
-    def state(self) -> list[Tensor]:
+    def _state(self) -> dict[str, Tensor]:
         """Everything that a step changes but the optimiser."""
-        return [*(tensor.detach() for tensor in self._moving.values()), *self.path.values()]
-
-    def result(self) -> Tensors:
-        return {name: tensor.detach() for name, tensor in self.tensors.items()}
+        moving = {name: tensor.detach() for name, tensor in self._moving.items()}
+        return {**moving, **_under("path", self.path)}
 
     def step(self, rate: float) -> None:
         self._optimiser.zero_grad()
         asks = self._problem.asks
-        for ask, rows in zip(asks, self._batches, strict=True):
+        for ask, rows in zip(asks, self._passes, strict=True):
             x, y = next(rows)
             loss = ask.loss(ask.forward(self.tensors, x), y) / len(asks)
             loss.backward()
@@ -256,9 +374,37 @@ def _apply(penalty: Penalty, tensor: Tensor, mask: Tensor | None, step: float) -
     tensor.copy_(shrunk if mask is None else torch.where(mask, shrunk, tensor))
 
 
-def _endless(rows: Rows, size: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-    while True:
-        yield from rows.batches(size, generator)
+@final
+class _Passes:
+    """Batches without end: pass after pass over the rows, each in an order of its own."""
+
+    def __init__(self, rows: Rows, size: int, generator: torch.Generator) -> None:
+        self._rows, self._size, self._generator = rows, size, generator
+        self._current: Iterator[tuple[Tensor, Tensor]] = iter(())
+        self.began = generator.get_state()
+        self.consumed = 0
+
+    def __next__(self) -> tuple[Tensor, Tensor]:
+        batch = next(self._current, None)
+        while batch is None:
+            self._begin()
+            batch = next(self._current, None)
+        self.consumed += 1
+        return batch
+
+    def go_on_from(self, began: Tensor, consumed: int) -> None:
+        """Be after so many batches of a pass that began with the generator in this state."""
+        if consumed == 0:
+            return
+        self._generator.set_state(began)
+        self._begin()
+        for _ in range(consumed):
+            next(self)
+
+    def _begin(self) -> None:
+        self.began = self._generator.get_state()
+        self.consumed = 0
+        self._current = self._rows.batches(self._size, self._generator)
 
 
 def _finite(loss: float, stage: str, step: int) -> float:
@@ -274,19 +420,84 @@ def _finite(loss: float, stage: str, step: int) -> float:
 class _Best:
     """The best state so far. Only what moves is copied."""
 
-    def __init__(self, state: list[Tensor], loss: float) -> None:
+    def __init__(self, state: Tensors) -> None:
         self._state = state
-        self._kept = [tensor.clone() for tensor in state]
-        self.loss = loss if math.isfinite(loss) else math.inf
+        self.kept = {name: tensor.clone() for name, tensor in state.items()}
+        self.loss = math.inf
 
     def offer(self, loss: float) -> bool:
-        if loss >= self.loss:
+        if not loss < self.loss:
             return False
         self.loss = loss
-        for kept, tensor in zip(self._kept, self._state, strict=True):
-            kept.copy_(tensor)
+        _copy(self._state, self.kept)
         return True
 
     def put_back(self) -> None:
-        for kept, tensor in zip(self._kept, self._state, strict=True):
-            tensor.copy_(kept)
+        _copy(self.kept, self._state)
+
+
+def _copy(sources: Tensors, targets: Tensors) -> None:
+    for name, target in targets.items():
+        target.copy_(sources[name])
+
+
+def _page_of(solution: Solution, problem: Problem, generator: torch.Generator) -> Page:
+    """A training that has ended: what came out, and what the generator will draw next."""
+    moved = {name: solution.tensors[name] for name in problem.movable}
+    outcome = _Outcome(solution.loss, solution.steps, solution.seconds)
+    tensors = {
+        **_under("now", moved),
+        **_under("path", solution.path),
+        "generator/": generator.get_state(),
+    }
+    return Page(problem.stage, True, msgspec.to_builtins(outcome), tensors)
+
+
+def _solution_on(page: Page, problem: Problem, generator: torch.Generator) -> Solution:
+    """What an ended training came to, without training again."""
+    moved = {name: torch.empty_like(problem.tensors[name].detach()) for name in problem.movable}
+    path = {name: torch.empty_like(t) for name, t in moved.items()} if problem.follow else {}
+    _fill(moved, page, "now")
+    _fill(path, page, "path")
+    _set_generator(generator, page)
+    outcome = _facts(page, _Outcome)
+    tensors = {**problem.tensors, **moved}
+    return Solution(tensors, outcome.loss, outcome.steps, outcome.seconds, path)
+
+
+def _facts(page: Page, kind: type[Facts]) -> Facts:
+    try:
+        return msgspec.convert(page.facts, kind)
+    except msgspec.ValidationError as error:
+        raise CheckpointError(
+            f"{page.stage}: its checkpoint is damaged: {error}; remove it to learn from the start"
+        ) from error
+
+
+def _under(prefix: str, tensors: Tensors) -> dict[str, Tensor]:
+    return {f"{prefix}/{name}": tensor for name, tensor in tensors.items()}
+
+
+def _flat(states: Mapping[int, Tensors]) -> dict[str, Tensor]:
+    return {f"{number}.{name}": t for number, one in states.items() for name, t in one.items()}
+
+
+def _fill(targets: Tensors, page: Page, prefix: str) -> None:
+    """Copy what was kept into tensors that lie in memory as they did: the layout may change how a
+    product rounds.
+    """
+    for name, target in targets.items():
+        source = page.tensors.get(f"{prefix}/{name}")
+        if source is None or (source.shape, source.dtype) != (target.shape, target.dtype):
+            came = "nothing" if source is None else f"{source.dtype} of {tuple(source.shape)}"
+            raise CheckpointError(
+                f"{page.stage}: its checkpoint has {came} for {prefix} {name}, not {target.dtype} "
+                f"of {tuple(target.shape)}; remove the checkpoint to learn from the start"
+            )
+        target.copy_(source)
+
+
+def _set_generator(generator: torch.Generator, page: Page) -> None:
+    state = generator.get_state()
+    _fill({"": state}, page, "generator")
+    generator.set_state(state)

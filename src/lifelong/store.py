@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from lifelong.disk import digest, digest_of
 from lifelong.network import Chain, GrowingNetwork, Known, NetworkError, Skeleton
 from lifelong.records import TaskRecord
 from lifelong.tasks import Kind
@@ -86,7 +87,7 @@ def write(
 ) -> None:
     """Save a model into a directory, which is made if need be; a model in it is replaced."""
     content = save({name: t.cpu().contiguous() for name, t in _tensors(network).items()})
-    checksum = hashlib.sha256(content).hexdigest()
+    sha256 = hashlib.sha256(content).hexdigest()
     manifest = Manifest(
         format=FORMAT,
         version=VERSION,
@@ -98,8 +99,8 @@ def write(
         tasks=[_Task(t.name, t.kind, t.outputs, sorted(t.private)) for t in network.tasks],
         memory=sorted(network.memory),
         records=list(records),
-        tensors=f"tensors-{checksum[:16]}.safetensors",
-        sha256=checksum,
+        tensors=f"tensors-{sha256[:16]}.safetensors",
+        sha256=sha256,
     ).sealed()
     path.mkdir(parents=True, exist_ok=True)
     _replace(path / manifest.tensors, content)
@@ -107,6 +108,13 @@ def write(
     for stale in path.glob("tensors-*.safetensors"):
         if stale.name != manifest.tensors:
             stale.unlink(missing_ok=True)
+
+
+def checksum(network: GrowingNetwork) -> str:
+    """Of all that was learned."""
+    births = {f"born/{group}": stamps for group, stamps in network.born.items()}
+    tasks = [(known.name, known.kind.value, known.outputs) for known in network.tasks]
+    return digest(repr(tasks).encode(), digest_of({**_tensors(network), **births}).encode())
 
 
 def read(

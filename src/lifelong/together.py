@@ -9,9 +9,10 @@ from torch import Tensor
 from lifelong.network import GrowingNetwork, Initialise, Known, Tensors, logits, prefix
 from lifelong.penalties import Penalty
 from lifelong.solve import (
+    ALONE,
     Budget,
+    Course,
     Problem,
-    Progress,
     Rehearsal,
     Solution,
     loss_of,
@@ -27,14 +28,14 @@ def train_together(
     budget: Budget,
     penalty: Callable[[Tensor], Penalty],
     generator: torch.Generator,
-    progress: Progress | None = None,
+    course: Course = ALONE,
 ) -> tuple[GrowingNetwork, Solution]:
     """Train every tensor on the mean loss of these tasks, a batch of each a step."""
     asks = _asks(known, tasks)
     tensors = known.everything()
     penalties = {name: penalty(tensor) for name, tensor in tensors.items() if tensor.ndim > 1}
     problem = Problem("together", tensors, asks, dict.fromkeys(tensors), penalties)
-    solution = solve(problem, budget, generator, progress)
+    solution = solve(problem, budget, generator, course)
     return _with(known, solution.tensors), solution
 
 

@@ -15,7 +15,7 @@ from lifelong.learner import Learner
 from lifelong.network import HEAD, GrowingNetwork, Network, Tensors, first_network, uniform
 from lifelong.penalties import Penalty, Quadratic, sparsity
 from lifelong.records import GroupRecord, StageRecord, TaskRecord
-from lifelong.solve import Problem, Progress, Solution, ask, solve
+from lifelong.solve import Course, Problem, Solution, ask, solve
 from lifelong.tasks import Rows, Task, TaskError, prepared
 
 S = TypeVar("S", bound=Turns)
@@ -79,7 +79,7 @@ class InTurn(Learner[S]):
 
     @final
     def _learn(
-        self, task: Task, generator: torch.Generator, progress: Progress | None
+        self, task: Task, generator: torch.Generator, course: Course
     ) -> tuple[GrowingNetwork, TaskRecord]:
         known = self.network
         self._refuse_other_outputs(task)
@@ -96,7 +96,7 @@ class InTurn(Learner[S]):
             pulls=self._pulls(known),
             follow=self.follows,
         )
-        solution = solve(problem, self.settings.budget, generator, progress)
+        solution = solve(problem, self.settings.budget, generator, course)
         trained = start.with_tensors(solution.tensors)
         own = HEAD if self.settings.heads == "own" else ()
         shared = {name: t for name, t in trained.tensors.items() if name not in own}

@@ -1,6 +1,7 @@
 """DNN-MTL: one base network, trained on all tasks at once."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import ClassVar, final
 
 import torch
@@ -10,7 +11,7 @@ from lifelong.learner import Learner
 from lifelong.network import HEAD, GrowingNetwork, Network, first_network, uniform
 from lifelong.penalties import sparsity
 from lifelong.records import GroupRecord, StageRecord, TaskRecord
-from lifelong.solve import Progress
+from lifelong.solve import Course
 from lifelong.tasks import Task, TaskError
 from lifelong.together import train_together
 
@@ -23,29 +24,34 @@ class Joint(Learner[Training]):
     settings_type = Training
 
     def _learn(
-        self, task: Task, generator: torch.Generator, progress: Progress | None
+        self, task: Task, generator: torch.Generator, course: Course
     ) -> tuple[GrowingNetwork, TaskRecord]:
         if self.tasks:
             raise TaskError(
                 f"task {task.name!r}: a multi-task network cannot take one more task; "
                 "give it all of them with learn_together(tasks)"
             )
-        return self._train([task], generator, progress)
+        return self._train([task], generator, course)
 
-    def learn_together(self, tasks: Sequence[Task]) -> TaskRecord:
-        """Learn all tasks at once, in place of whatever was learned before."""
+    def learn_together(
+        self, tasks: Sequence[Task], *, checkpoint: str | Path | None = None
+    ) -> TaskRecord:
+        """Learn all tasks at once, in place of whatever was learned before.
+
+        With a `checkpoint` directory, as in `learn`.
+        """
         names = [task.name for task in tasks]
         if len(set(names)) < len(names):
             raise TaskError(f"tasks must have names that differ, not {names}")
         for task in tasks:
             self._refuse_shape(task)
-        with self._shown("all tasks") as progress:
-            network, record = self._train(tasks, self._generator(), progress)
-        self.network, self.records = network, (record,)
+        with self._course("learn together", tasks, checkpoint) as course:
+            network, record = self._train(tasks, self._generator(), course)
+            self._take_over(course, network, (record,))
         return record
 
     def _train(
-        self, tasks: Sequence[Task], generator: torch.Generator, progress: Progress | None
+        self, tasks: Sequence[Task], generator: torch.Generator, course: Course
     ) -> tuple[GrowingNetwork, TaskRecord]:
         known = self._untrained(tasks, generator)
         known, solution = train_together(
@@ -54,7 +60,7 @@ class Joint(Learner[Training]):
             self.settings.budget,
             lambda t: sparsity(t, self.settings.mu),
             generator,
-            progress,
+            course,
         )
         stage = StageRecord("together", solution.loss, solution.steps, solution.seconds)
         groups = {group: GroupRecord(len(born)) for group, born in known.born.items()}

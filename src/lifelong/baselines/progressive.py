@@ -30,7 +30,7 @@ from lifelong.network import (
 )
 from lifelong.penalties import sparsity
 from lifelong.records import GroupRecord, StageRecord, TaskRecord
-from lifelong.solve import Budget, Problem, Progress, Rehearsal, loss_of, require, solve
+from lifelong.solve import Budget, Course, Problem, Rehearsal, loss_of, require, solve
 from lifelong.tasks import Task, prepared
 
 
@@ -104,7 +104,7 @@ class Progressive(Learner[ProgressiveSettings]):
     settings_type = ProgressiveSettings
 
     def _learn(
-        self, task: Task, generator: torch.Generator, progress: Progress | None
+        self, task: Task, generator: torch.Generator, course: Course
     ) -> tuple[GrowingNetwork, TaskRecord]:
         number = len(self.tasks) + 1
         chain, born = _chain(self.network.skeleton), self._born(number)
@@ -128,7 +128,7 @@ class Progressive(Learner[ProgressiveSettings]):
             movable=dict.fromkeys(column),
             penalties={n: sparsity(t, self.settings.mu) for n, t in column.items() if t.ndim > 1},
         )
-        solution = solve(problem, self.settings.budget, generator, progress)
+        solution = solve(problem, self.settings.budget, generator, course)
         trained = Network(chain, solution.tensors, born)
         known = self.network.remember(task, trained, private=tuple(column))
         stage = StageRecord("column", solution.loss, solution.steps, solution.seconds)

@@ -9,7 +9,7 @@ from lifelong.learner import Learner
 from lifelong.network import GrowingNetwork, first_network, uniform
 from lifelong.penalties import sparsity
 from lifelong.records import GroupRecord, StageRecord, TaskRecord
-from lifelong.solve import Problem, Progress, ask, solve
+from lifelong.solve import Course, Problem, ask, solve
 from lifelong.tasks import Task, prepared
 
 
@@ -21,7 +21,7 @@ class Single(Learner[Training]):
     settings_type = Training
 
     def _learn(
-        self, task: Task, generator: torch.Generator, progress: Progress | None
+        self, task: Task, generator: torch.Generator, course: Course
     ) -> tuple[GrowingNetwork, TaskRecord]:
         skeleton = self.network.skeleton
         make = uniform(generator, self.device)
@@ -36,7 +36,7 @@ class Single(Learner[Training]):
                 n: sparsity(t, self.settings.mu) for n, t in network.tensors.items() if t.ndim > 1
             },
         )
-        solution = solve(problem, self.settings.budget, generator, progress)
+        solution = solve(problem, self.settings.budget, generator, course)
         network = network.with_tensors(solution.tensors)
         stage = StageRecord("alone", solution.loss, solution.steps, solution.seconds)
         groups = {group: GroupRecord(len(born)) for group, born in network.born.items()}

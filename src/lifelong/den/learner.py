@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import ClassVar, final
 
 import torch
@@ -14,7 +15,7 @@ from lifelong.learner import Learner, Sharing
 from lifelong.network import INPUTS, GrowingNetwork, Network, Skeleton, uniform
 from lifelong.penalties import sparsity
 from lifelong.records import StageRecord, TaskRecord
-from lifelong.solve import Progress
+from lifelong.solve import Course
 from lifelong.tasks import Task
 from lifelong.together import loss_together, shaken, train_together
 
@@ -49,29 +50,32 @@ class DEN(Learner[Settings]):
         return network.as_of(number) if stamped else network.without_stamps(number)
 
     def _learn(
-        self, task: Task, generator: torch.Generator, progress: Progress | None
+        self, task: Task, generator: torch.Generator, course: Course
     ) -> tuple[GrowingNetwork, TaskRecord]:
         number = len(self.tasks) + 1
-        lesson = Lesson(task, number, self.settings, generator, self.device, progress)
+        lesson = Lesson(task, number, self.settings, generator, self.device, course)
         network = incremental_learning(self.network, lesson)
         return self.network.remember(task, network), lesson.record(network)
 
-    def finetune(self, tasks: Sequence[Task]) -> StageRecord:
+    def finetune(
+        self, tasks: Sequence[Task], *, checkpoint: str | Path | None = None
+    ) -> StageRecord:
         """DEN-Finetune: train all tasks together on the structure that was found.
 
         Needs the data of every task that was learned, again. The weights are shaken first, and
-        stay as they were if the validation loss of all tasks did not fall.
+        stay as they were if the validation loss of all tasks did not fall. With a `checkpoint`
+        directory, as in `learn`.
         """
         settings, generator = self.settings, self._generator()
         before = loss_together(self.network, tasks)
         start = shaken(self.network, uniform(generator, self.device), settings.keep, settings.noise)
         penalty = partial(sparsity, mu=settings.mu)
-        with self._shown("all tasks") as progress:
+        with self._course("finetune", tasks, checkpoint) as course:
             network, solution = train_together(
-                start, tasks, settings.budget, penalty, generator, progress
+                start, tasks, settings.budget, penalty, generator, course
             )
-        if solution.loss < before:
-            self.network = network
+            better = network if solution.loss < before else self.network
+            self._take_over(course, better, self.records)
         loss = min(solution.loss, before)
         return StageRecord("finetune", loss, solution.steps, solution.seconds)
 

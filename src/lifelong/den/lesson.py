@@ -13,7 +13,7 @@ from lifelong.den.teach import taught
 from lifelong.network import HEAD, Initialise, Network, Tensors, uniform
 from lifelong.penalties import L1, L2, Around, Penalty, SparseGroup, Sum, sparsity
 from lifelong.records import GroupRecord, StageRecord, TaskRecord
-from lifelong.solve import Problem, Progress, ask, solve, validation_loss
+from lifelong.solve import ALONE, Course, Problem, ask, solve, validation_loss
 from lifelong.tasks import Rows, Task, prepared
 
 
@@ -27,7 +27,7 @@ class Lesson:
     settings: Settings
     generator: torch.Generator
     device: torch.device
-    progress: Progress | None = None
+    course: Course = ALONE
     stages: list[StageRecord] = field(default_factory=list)
     events: dict[str, GroupRecord] = field(default_factory=dict)
 
@@ -47,7 +47,7 @@ class Lesson:
             train = taught(train, taught_by, self.task.kind, self.settings.teaching)
         asks = [ask(network.skeleton, self.task.kind, train, valid)]
         problem = Problem(f"{self.task.name}: {stage}", network.tensors, asks, movable, penalties)
-        solution = solve(problem, self.settings.budget, self.generator, self.progress)
+        solution = solve(problem, self.settings.budget, self.generator, self.course)
         self.stages.append(StageRecord(stage, solution.loss, solution.steps, solution.seconds))
         return network.with_tensors(solution.tensors), solution.loss
 
