@@ -366,3 +366,18 @@ def test_a_validated_stream_is_tested_on_its_validation_rows() -> None:
             original.kind,
             original.outputs,
         )
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 255), (-3, 5), (7, 7)])
+def test_by_range_the_inputs_go_from_zero_to_one(low: int, high: int) -> None:
+    x = np.random.default_rng(0).uniform(low, high, (60, 4))
+    x[0, 0], x[1, 1] = low, high
+    y = np.arange(60) % 3
+    parts = split(x, y, (0.6, 0.2, 0.2), seed=0)
+    task = next(iter(permutations(parts, 1, seed=0, standardise="range")))
+    train = parts.train.x[parts.train.rows]
+    span = (train.max() - train.min()) or 1.0
+    expected = (train - train.min()) / span
+    assert torch.allclose(task.train.x.sort()[0], torch.tensor(expected).float().sort()[0])
+    assert task.train.x.min() == 0
+    assert task.train.x.max() == (1 if high > low else 0)

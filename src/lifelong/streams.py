@@ -24,7 +24,7 @@ from torch import Tensor
 from lifelong.tasks import Kind, Task, TaskError
 
 Order: TypeAlias = Literal["drawn", "given"]
-Standardise: TypeAlias = Literal["whole", "features", "channels"] | None
+Standardise: TypeAlias = Literal["whole", "features", "channels", "range"] | None
 Sizes: TypeAlias = tuple[int, int, int] | tuple[float, float, float]
 
 CHUNK = 256  # rows converted at once: bounds the copies made beside the result
@@ -320,7 +320,8 @@ class Scale:
     """Inputs as float32 with mean 0 and standard deviation 1 over the training rows.
 
     `mean` and `deviation` broadcast over a row: one number for the whole table, one for each
-    feature, or one for each channel (the first axis of a row).
+    feature, or one for each channel (the first axis of a row). By "range" they are the smallest
+    value of all and its distance to the largest, so that inputs go from 0 to 1.
     """
 
     mean: NDArray[np.floating[Any]]
@@ -332,6 +333,8 @@ class Scale:
         axes = _axes(over, train.x.ndim)
         if over is None:
             return cls(np.zeros(1, np.float32), np.ones(1, np.float32))
+        if over == "range":
+            return cls._of_range(train)
         count, total, squares = 0, 0.0, 0.0
         # Squares are summed about a value near the mean, or a large mean would drown the variance.
         pivot = next(train.chunks()).mean(axis=axes, keepdims=True, dtype=np.float64)
@@ -349,6 +352,14 @@ class Scale:
         # In the precision of the rows, so that a large mean is subtracted before it is rounded.
         precision = np.result_type(train.x, np.float32)
         return cls(mean[0].astype(precision), deviation[0].astype(precision))
+
+    @classmethod
+    def _of_range(cls, train: Part) -> "Scale":
+        low = min(rows.min() for rows in train.chunks())
+        high = max(rows.max() for rows in train.chunks())
+        distance = float(high) - float(low)
+        precision = np.result_type(train.x, np.float32)
+        return cls(np.array([low], precision), np.array([distance or 1.0], precision))
 
     def apply(self, rows: NDArray[Any], into: NDArray[np.float32]) -> None:
         np.subtract(rows, self.mean, out=into, casting="same_kind")
@@ -510,13 +521,14 @@ def _ordered(count: int, seed: int, order: Order) -> NDArray[np.int64]:
 
 
 def _axes(over: Standardise, ndim: int) -> tuple[int, ...]:
-    if over is None or over == "whole":
+    if over in (None, "whole", "range"):
         return tuple(range(ndim))
     if over == "features":
         return (0,)
     if over == "channels":
         return (0, *range(2, ndim))
-    raise TaskError(f"standardise must be 'whole', 'features', 'channels' or None, not {over!r}")
+    allowed = "'whole', 'features', 'channels', 'range' or None"
+    raise TaskError(f"standardise must be {allowed}, not {over!r}")
 
 
 def _listed(names: Sequence[str], most: int = 12) -> str:

@@ -15,7 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lifelong.data.files import DataError, Remote, data_directory, fetch, present
-from lifelong.streams import Order, Parts, Stream, hold_out, one_versus_rest, permutations
+from lifelong.streams import (
+    Order,
+    Parts,
+    Standardise,
+    Stream,
+    hold_out,
+    one_versus_rest,
+    permutations,
+)
 
 # The publisher's own server no longer gives the files out; this copy is the one that torchvision
 # takes, and the hashes are those of the files as published.
@@ -57,17 +65,19 @@ def permuted_mnist(
     tasks: int = 10,
     valid: int = 5000,
     keep_first: bool = False,
+    standardise: Standardise = "whole",
 ) -> Stream:
     """Ten digits under softmax, in each task with the pixels in another order drawn from the seed.
 
-    55,000 images to train, 5,000 to validate and 10,000 to test on, the same in each task.
+    55,000 images to train, 5,000 to validate and 10,000 to test on, the same in each task. With
+    `standardise="range"` pixels go from 0 to 1, so that the black ones say nothing.
     """
     return permutations(
         _parts(data_dir, valid, seed),
         tasks,
         seed=seed,
         keep_first=keep_first,
-        standardise="whole",
+        standardise=standardise,
         source="MNIST, original files, pixels permuted",
     )
 
