@@ -73,11 +73,13 @@ class Learner(ABC, Generic[S]):
     ) -> None:
         self.settings = settings if settings is not None else self.settings_type()
         self.seed = seed
+        _require_storable(self.settings, seed)
         self.device = torch.device(device)
         self.progress = progress
         self._learned = _Learned(GrowingNetwork(skeleton), ())
         self._learning = False
         self._unsaved: Journal | None = None  # of what was learned since the last `save`
+        self._marks: dict[Path, str] = {}  # of models as this learner last loaded or saved them
 
     @property
     def network(self) -> GrowingNetwork:
@@ -152,17 +154,23 @@ class Learner(ABC, Generic[S]):
         )
 
     @final
-    def save(self, path: str | Path) -> None:
-        """Write the model into a directory: a manifest in JSON and tensors in safetensors."""
-        write(
-            Path(path),
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write the model into a directory: a manifest in JSON and tensors in safetensors.
+
+        A model that is there is replaced whole, but only if this learner loaded it from there or
+        saved it there; any other stays and the save is refused, unless `overwrite` is true.
+        """
+        place, learned = Path(path), self._learned
+        self._marks[place.resolve()] = write(
+            place,
             method=self.method,
             seed=self.seed,
             settings=self.settings,
-            network=self.network,
-            records=self.records,
+            network=learned.network,
+            records=learned.records,
+            over="any" if overwrite else self._marks.get(place.resolve()),
         )
-        if self._unsaved is not None:
+        if learned is self._learned and self._unsaved is not None:
             self._unsaved.remove()
             self._unsaved = None
 
@@ -171,19 +179,25 @@ class Learner(ABC, Generic[S]):
     def load(
         cls, path: str | Path, *, device: str | torch.device = "cpu", progress: bool = False
     ) -> Self:
-        """Read a model that `save` wrote; it predicts, and goes on learning, the same."""
-        manifest, network = read(Path(path), torch.device(device), cls._private_shape)
-        if manifest.method != cls.method:
-            raise ModelFileError(
-                f"{path}: holds a {manifest.method}, which {cls.__name__} cannot load"
-            )
+        """Read a model that `save` wrote; it predicts, and goes on learning, the same.
+
+        Whatever is wrong with it is a `ModelFileError`. It may come from a stranger.
+        """
+        place = Path(path)
+        saved = read(place, torch.device(device), cls.method, cls._private_shape)
+        manifest, network = saved.manifest, saved.network
         try:
             settings = msgspec.convert(manifest.settings, cls.settings_type)
+            unknown = manifest.settings.keys() - msgspec.to_builtins(settings).keys()
+            if unknown:
+                raise SettingError(f"there are none named {', '.join(sorted(unknown))}")
+            learner = cls(
+                network.skeleton, settings, seed=manifest.seed, device=device, progress=progress
+            )
         except (msgspec.ValidationError, SettingError) as error:
             raise ModelFileError(f"{path}: its settings are damaged: {error}") from error
-        seed = manifest.seed
-        learner = cls(network.skeleton, settings, seed=seed, device=device, progress=progress)
         learner._learned = _Learned(network, tuple(manifest.records))
+        learner._marks[place.resolve()] = saved.mark
         return learner
 
     @property
@@ -214,6 +228,8 @@ class Learner(ABC, Generic[S]):
     def _refuse(self, task: Task) -> None:
         if task.name in self.tasks:
             raise TaskError(f"a task named {task.name!r} was learned already; names must differ")
+        if not _is_text(task.name):
+            raise TaskError(f"task {task.name!r}: its name must be text that a file can hold")
         self._refuse_shape(task)
 
     def _refuse_shape(self, task: Task) -> None:
@@ -308,6 +324,24 @@ def base_parameters(skeleton: Skeleton, outputs: list[int]) -> int:
         for name in skeleton.axes
         for count in (outputs if name.startswith("head.") else [1])
     )
+
+
+def _require_storable(settings: object, seed: int) -> None:
+    """Refuse at once what would only be found when the model is saved, after all the learning."""
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
+        raise SettingError(f"seed must be a whole number from 0 to 2**64 - 1, not {seed!r}")
+    try:
+        msgspec.json.encode(settings)
+    except TypeError as error:
+        raise SettingError(
+            f"settings must be plain numbers, words and lists, for a model file to hold them: "
+            f"{error}; use float(...), int(...) or list(...)"
+        ) from error
+
+
+def _is_text(name: str) -> bool:
+    """Half of a surrogate pair is a character to Python and to nobody else."""
+    return name.encode(errors="ignore").decode() == name
 
 
 def _data_digest(rows: Rows) -> str:

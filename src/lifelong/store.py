@@ -1,30 +1,53 @@
 """Models on disk: a directory with a manifest (JSON) and the tensors (safetensors).
 
-The manifest names the file of tensors by its checksum and is replaced in one rename, so that a
-directory holds the old model or the new one, whole. Nothing is ever unpickled, and everything that
-is read is checked before it is used.
+The file of tensors is named by its checksum, which the manifest holds, and the manifest is replaced
+in one rename: a directory holds the old model or the new one, whole. Nothing is ever unpickled, and
+everything that is read is checked before it is used: a model file is data from a stranger.
 """
 
-import hashlib
-import os
+import math
+import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, final
 
 import msgspec
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 from torch import Tensor
 
-from lifelong.disk import digest, digest_of
-from lifelong.network import Chain, GrowingNetwork, Known, NetworkError, Skeleton
+from lifelong.disk import (
+    MOST,
+    TensorFileError,
+    alone_in,
+    digest,
+    digest_of,
+    make_directory,
+    packed,
+    read_file,
+    replace_file,
+    unpacked,
+)
+from lifelong.network import (
+    Chain,
+    Convolution,
+    GrowingNetwork,
+    Known,
+    Linear,
+    MaxPool,
+    NetworkError,
+    Skeleton,
+    convnet,
+    mlp,
+)
 from lifelong.records import TaskRecord
 from lifelong.tasks import Kind
 
 FORMAT = "lifelong model"
-VERSION = 2
+VERSION = 3
 MANIFEST = "manifest.json"
+_TENSORS = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
 
 
 # The shape that a tensor of a task's own must have: of the network, the task's number, the name.
@@ -32,7 +55,7 @@ PrivateShape: TypeAlias = Callable[[GrowingNetwork, int, str], tuple[int, ...]]
 
 
 class ModelFileError(ValueError):
-    """A model that cannot be read; the message says which file and what is wrong with it."""
+    """A model that cannot be read or written; the message says which file, why, and what to do."""
 
 
 @final
@@ -45,7 +68,13 @@ class _Task(msgspec.Struct, forbid_unknown_fields=True):
 
 @final
 class Manifest(msgspec.Struct, forbid_unknown_fields=True):
-    """Everything about a model but its numbers."""
+    """Everything about a model but its numbers.
+
+    Attributes:
+        shapes: of each tensor in the file of tensors.
+        bytes, sha256: size and checksum of that file.
+        seal: checksum of the manifest itself.
+    """
 
     format: str
     version: int
@@ -57,15 +86,20 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
     tasks: list[_Task]
     memory: list[str]
     records: list[TaskRecord]
-    tensors: str
+    shapes: dict[str, list[int]]
+    bytes: int
     sha256: str
     seal: str = ""
+
+    @property
+    def file(self) -> str:
+        """Name of the file of tensors."""
+        return f"tensors-{self.sha256[:16]}.safetensors"
 
     def sealed(self) -> "Manifest":
         """With a checksum of itself, so that what was changed by accident is noticed."""
         unsealed = msgspec.structs.replace(self, seal="")
-        checksum = hashlib.sha256(msgspec.json.encode(unsealed)).hexdigest()
-        return msgspec.structs.replace(self, seal=checksum)
+        return msgspec.structs.replace(self, seal=digest(msgspec.json.encode(unsealed)))
 
 
 @final
@@ -76,6 +110,16 @@ class _Envelope(msgspec.Struct):
     version: int = 0
 
 
+@final
+@dataclass(frozen=True, eq=False)
+class Saved:
+    """A model that was read, and the checksum of its manifest, by which it is known again."""
+
+    manifest: Manifest
+    network: GrowingNetwork
+    mark: str
+
+
 def write(
     path: Path,
     *,
@@ -84,10 +128,14 @@ def write(
     settings: Any,
     network: GrowingNetwork,
     records: tuple[TaskRecord, ...],
-) -> None:
-    """Save a model into a directory, which is made if need be; a model in it is replaced."""
-    content = save({name: t.cpu().contiguous() for name, t in _tensors(network).items()})
-    sha256 = hashlib.sha256(content).hexdigest()
+    over: str | None,
+) -> str:
+    """Save a model into a directory, which is made if need be, and return its mark.
+
+    A model that is there is replaced if it has the mark `over`, or whatever it is if that is "any".
+    """
+    tensors = _tensors(network)
+    content = packed(tensors)
     manifest = Manifest(
         format=FORMAT,
         version=VERSION,
@@ -99,15 +147,46 @@ def write(
         tasks=[_Task(t.name, t.kind, t.outputs, sorted(t.private)) for t in network.tasks],
         memory=sorted(network.memory),
         records=list(records),
-        tensors=f"tensors-{sha256[:16]}.safetensors",
-        sha256=sha256,
+        shapes={name: list(tensor.shape) for name, tensor in tensors.items()},
+        bytes=len(content),
+        sha256=digest(content),
     ).sealed()
-    path.mkdir(parents=True, exist_ok=True)
-    _replace(path / manifest.tensors, content)
-    _replace(path / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=1))
-    for stale in path.glob("tensors-*.safetensors"):
-        if stale.name != manifest.tensors:
-            stale.unlink(missing_ok=True)
+    text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+    _decoded(path / MANIFEST, text)  # what could not be read again must not replace anything
+    try:
+        make_directory(path)
+        with alone_in(path):
+            _refuse_another(path, over)
+            replace_file(path / manifest.file, content)
+            replace_file(path / MANIFEST, text)
+            _drop_files_but(path, manifest.file)
+    except OSError as error:
+        raise ModelFileError(
+            f"{path}: the model cannot be written: {error.strerror}; what was there before is "
+            "untouched: mend this, or save elsewhere"
+        ) from error
+    return digest(text)
+
+
+def _refuse_another(path: Path, over: str | None) -> None:
+    try:
+        found = digest(read_file(path / MANIFEST, most=MOST))
+    except FileNotFoundError:
+        return
+    if over not in ("any", found):
+        raise ModelFileError(
+            f"{path}: holds a model that this learner has neither loaded nor saved there; perhaps "
+            "someone else saved it in the meantime. Load that one and go on with it, save "
+            "elsewhere, or pass overwrite=True to replace it"
+        )
+
+
+def _drop_files_but(path: Path, kept: str) -> None:
+    """Of files of tensors that no manifest names any more. One that stays does no harm."""
+    for file in path.iterdir():
+        if _TENSORS.fullmatch(file.name) and file.name != kept:
+            with suppress(OSError):
+                file.unlink()
 
 
 def checksum(network: GrowingNetwork) -> str:
@@ -117,78 +196,110 @@ def checksum(network: GrowingNetwork) -> str:
     return digest(repr(tasks).encode(), digest_of({**_tensors(network), **births}).encode())
 
 
-def read(
-    path: Path, device: torch.device, private_shape: PrivateShape
-) -> tuple[Manifest, GrowingNetwork]:
-    """A saved model, every part of it checked."""
-    manifest = _manifest(path / MANIFEST)
-    name = manifest.tensors
-    file = path / name
-    if Path(name).name != name:
-        raise ModelFileError(f"{path / MANIFEST}: names a file outside its directory, {name!r}")
-    content = _content(file)
-    if hashlib.sha256(content).hexdigest() != manifest.sha256:
-        raise ModelFileError(f"{file}: not what was saved (its checksum differs); it is damaged")
+def read(path: Path, device: torch.device, method: str, private_shape: PrivateShape) -> Saved:
+    """A saved model of this method, every part of it checked."""
+    content, manifest, tensors = _files(path)
+    if manifest.method != method:
+        raise ModelFileError(f"{path}: holds a {manifest.method}, which {method} cannot load")
     try:
-        # Copied into memory of their own: where in memory a tensor starts may change how a product
-        # rounds, and a loaded model must go on as the saved one would have.
-        tensors = {key: tensor.clone().to(device) for key, tensor in load(content).items()}
-    except SafetensorError as error:
-        raise ModelFileError(f"{file}: not a safetensors file: {error}") from error
-    try:
-        network = _network(manifest, tensors)
+        network = _network(manifest, {name: t.to(device) for name, t in tensors.items()})
         _check_shapes(network, private_shape)
-        return manifest, network
-    except (NetworkError, KeyError, IndexError) as error:
+    except (NetworkError, KeyError) as error:
         raise ModelFileError(f"{path}: manifest and tensors do not fit: {error}") from error
+    return Saved(manifest, network, digest(content))
 
 
-def _manifest(file: Path) -> Manifest:
-    content = _content(file)
+def _files(path: Path, tries: int = 10) -> tuple[bytes, Manifest, dict[str, Tensor]]:
+    """Manifest and tensors of one and the same save."""
+    content = _content(path / MANIFEST, most=MOST)
+    manifest = _decoded(path / MANIFEST, content)
+    try:
+        return content, manifest, _read_tensors(path / manifest.file, manifest)
+    except ModelFileError:
+        # A save may have come between: then the manifest is another one by now.
+        if tries == 0 or _content(path / MANIFEST, most=MOST) == content:
+            raise
+        return _files(path, tries - 1)
+
+
+def _decoded(file: Path, content: bytes) -> Manifest:
     try:
         envelope = msgspec.json.decode(content, type=_Envelope)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ModelFileError(f"{file}: not a manifest: {error}") from error
     if envelope.format != FORMAT:
         raise ModelFileError(f"{file}: not a {FORMAT}, but {envelope.format!r}")
     if envelope.version != VERSION:
         raise ModelFileError(
             f"{file}: has format version {envelope.version}, but this release reads {VERSION}; "
-            + ("a newer release reads it" if envelope.version > VERSION else "save it anew")
+            + ("a newer release reads it" if envelope.version > VERSION else "an older one does")
         )
     try:
         manifest = msgspec.json.decode(content, type=Manifest)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        sealed = manifest.sealed()
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise ModelFileError(f"{file}: damaged: {error}") from error
-    if manifest.seal != manifest.sealed().seal:
+    if manifest.seal != sealed.seal:
         raise ModelFileError(f"{file}: not what was saved (its checksum differs); it is damaged")
+    if not re.fullmatch("[0-9a-f]{64}", manifest.sha256):
+        raise ModelFileError(f"{file}: {manifest.sha256!r} is not the checksum of a file")
     return manifest
 
 
-def _content(file: Path) -> bytes:
+def _read_tensors(file: Path, manifest: Manifest) -> dict[str, Tensor]:
+    # Nothing is read that is larger than it says, and nothing says more than it has.
+    if any(size < 0 for shape in manifest.shapes.values() for size in shape):
+        raise ModelFileError(f"{file.parent / MANIFEST}: holds a shape below zero")
+    if 4 * sum(map(math.prod, manifest.shapes.values())) > manifest.bytes:
+        raise ModelFileError(f"{file}: too small for the tensors that the manifest lists")
+    content = _content(file, size=manifest.bytes)
+    if digest(content) != manifest.sha256:
+        raise ModelFileError(f"{file}: not what was saved (its checksum differs); it is damaged")
     try:
-        return file.read_bytes()
+        tensors = unpacked(content)
+    except TensorFileError as error:
+        raise ModelFileError(f"{file}: {error}") from error
+    if {name: list(tensor.shape) for name, tensor in tensors.items()} != manifest.shapes:
+        raise ModelFileError(f"{file}: holds other tensors than the manifest lists")
+    return tensors
+
+
+def _content(file: Path, *, size: int | None = None, most: int | None = None) -> bytes:
+    try:
+        return read_file(file, size, most)
     except OSError as error:
         raise ModelFileError(f"{file}: cannot be read: {error.strerror}") from error
-
-
-def _replace(file: Path, content: bytes) -> None:
-    """Write aside, make sure that it is on the disk, and rename."""
-    aside = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        with aside.open("wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        aside.replace(file)
-    finally:
-        aside.unlink(missing_ok=True)
+    except MemoryError as error:
+        raise ModelFileError(f"{file}: larger than the memory that there is") from error
 
 
 def _as_chain(skeleton: Skeleton) -> Chain:
     if not isinstance(skeleton, Chain):
         raise TypeError(f"only networks made by mlp or convnet can be saved, not {skeleton!r}")
     return skeleton
+
+
+def _check_chain(chain: Chain) -> None:
+    """Refuse layers that neither `mlp` nor `convnet` would put together.
+
+    Of these the tensors in the file bound all sizes, so that a prediction takes what they justify.
+    """
+    layers = chain.layers
+    widths = [layer.units for layer in layers if isinstance(layer, Linear)]
+    convolutions = [layer for layer in layers if isinstance(layer, Convolution)]
+    pool = [
+        layers[place + 2 : place + 3] == (MaxPool(2),)
+        for place, layer in enumerate(layers)
+        if isinstance(layer, Convolution)
+    ]
+    known: Chain | None = None
+    if not convolutions:
+        known = mlp(math.prod(chain.inputs), widths)
+    elif len(chain.inputs) == 3:
+        filters, kernel = [layer.units for layer in convolutions], convolutions[0].kernel
+        known = convnet(chain.inputs, filters, widths, kernel=kernel, pool=pool)
+    if known != chain:
+        raise NetworkError(f"its layers are neither those of an mlp nor of a convnet: {layers}")
 
 
 def _tensors(network: GrowingNetwork) -> dict[str, Tensor]:
@@ -203,7 +314,8 @@ def _tensors(network: GrowingNetwork) -> dict[str, Tensor]:
 
 def _network(manifest: Manifest, tensors: Mapping[str, Tensor]) -> GrowingNetwork:
     skeleton = manifest.skeleton
-    born = {group: _stamps(group, manifest.born[group]) for group in manifest.born}
+    _check_chain(skeleton)
+    _check_tasks(manifest)
     # In the skeleton's order, and not in that of the file, which says nothing: random numbers are
     # drawn tensor by tensor.
     shared = {
@@ -219,22 +331,38 @@ def _network(manifest: Manifest, tensors: Mapping[str, Tensor]) -> GrowingNetwor
         for number, task in enumerate(manifest.tasks, 1)
     )
     memory = {name: tensors[f"memory/{name}"] for name in manifest.memory}
-    network = GrowingNetwork(skeleton, shared, born, tasks, memory)
+    network = GrowingNetwork(skeleton, shared, _births(manifest), tasks, memory)
     if len(_tensors(network)) != len(tensors):
         raise NetworkError("there are tensors that belong to no task")
     return network
 
 
-def _stamps(group: str, stamps: list[int]) -> Tensor:
-    if stamps != sorted(stamps) or (stamps and stamps[0] < 1):
-        raise NetworkError(f"the births of {group} decrease")
-    return torch.tensor(stamps, dtype=torch.long)
+def _check_tasks(manifest: Manifest) -> None:
+    names = [task.name for task in manifest.tasks]
+    if len(set(names)) < len(names) or "" in names:
+        raise NetworkError(f"tasks must have names that differ and are not empty, not {names}")
+    if any(task.outputs < 1 for task in manifest.tasks):
+        raise NetworkError("there is a task without outputs")
+    if any(not 1 <= record.number <= len(names) for record in manifest.records):
+        raise NetworkError("there is a record of a task that was not learned")
+
+
+def _births(manifest: Manifest) -> dict[str, Tensor]:
+    groups = manifest.skeleton.widths if manifest.tasks else {}
+    if set(manifest.born) != set(groups):
+        raise NetworkError(f"there are births of {list(manifest.born)}, not of {list(groups)}")
+    for group, stamps in manifest.born.items():
+        if stamps != sorted(stamps):
+            raise NetworkError(f"the births of {group} decrease")
+        if not stamps or stamps[0] < 1 or stamps[-1] > len(manifest.tasks):
+            raise NetworkError(f"the births of {group} are not at tasks that were learned")
+    return {group: torch.tensor(manifest.born[group], dtype=torch.long) for group in groups}
 
 
 def _check_shapes(network: GrowingNetwork, private_shape: PrivateShape) -> None:
     skeleton = network.skeleton
     for number, known in enumerate(network.tasks, 1):
-        if set(network.shared) | set(known.private) != set(skeleton.axes):
+        if sorted([*network.shared, *known.private]) != sorted(skeleton.axes):
             raise NetworkError(f"the tensors of task {known.name!r} are not those of its network")
         for name, tensor in known.private.items():
             _check_shape(tensor, private_shape(network, number, name), name)
