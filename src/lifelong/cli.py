@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from tyro.conf import arg
+from tyro.conf import Positional, arg
 
+from lifelong.runs import Run, RunError
+from lifelong.store import ModelFileError
 from lifelong.tasks import TaskError
 
 _ABOUT = """Networks that keep learning, task after task, and grow only where they must.
@@ -32,7 +34,7 @@ def _demo(
 
     DEN, a network for each task (DNN-STL) and one network for all tasks at once (DNN-MTL) learn to
     tell each digit from the rest, on data that comes with scikit-learn: no files, no network, less
-    than a minute. Ends in a table, and writes report.html and results.json.
+    than a minute. Ends in a table, and writes report.html and a file of numbers for each method.
 
     Args:
         out: Directory to write to; made if it is not there.
@@ -51,6 +53,71 @@ def _demo(
     demo(out, seed=seed, tasks=tasks)
 
 
+@_app.command(name="report")
+def _report(
+    runs: Annotated[tuple[Path, ...], Positional, arg(metavar="RUN...")],
+    /,
+    out: Annotated[Path, arg(metavar="FILE")] = Path("report.html"),
+) -> None:
+    """See stored runs, or a saved model, in one HTML page that stands by itself.
+
+    How good it is, what it cost, how it grew, who shares what, whether anything drifted, how it was
+    made. Runs must be on the same tasks: of several methods, of several seeds.
+
+    Args:
+        runs: Files of stored runs or directories with some, or the directory of a saved model.
+        out: File to write.
+    """
+    if not runs:
+        raise UsageError("report needs at least one stored run, or the directory of a saved model")
+    from lifelong.report import page
+
+    text = page(_stored(runs))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(text, encoding="utf-8")
+    print(out.resolve())
+
+
+@_app.command(name="inspect")
+def _inspect(
+    model: Annotated[Path, Positional, arg(metavar="MODEL")],
+    /,
+    json: bool = False,
+) -> None:
+    """See in the terminal what a saved model is made of: tasks, layers, births, sharing.
+
+    Args:
+        model: Directory that `save` wrote.
+        json: Print all of it as JSON, as a stored run without scores.
+    """
+    from lifelong.measure import model_run
+
+    run = model_run(model)
+    if json:
+        sys.stdout.write(run.to_json().decode())
+        return
+    from rich.console import Console
+
+    from lifelong.inspection import show
+
+    show(run, Console())
+
+
+def _stored(paths: tuple[Path, ...]) -> tuple[Run, ...]:
+    from lifelong.measure import is_model, model_run
+    from lifelong.runs import read_runs
+
+    models = [path for path in paths if is_model(path)]
+    if not models:
+        return read_runs(paths)
+    if len(paths) > 1:
+        raise UsageError(
+            f"a saved model has a report of its own, but {models[0]} came with "
+            f"{len(paths) - 1} more; give it alone"
+        )
+    return (model_run(models[0]),)
+
+
 def main(args: Sequence[str] | None = None) -> None:
     """Run the command line: exit code 0, 2 for bad usage, 1 for what else a user can mend."""
     given = list(sys.argv[1:] if args is None else args)
@@ -67,7 +134,7 @@ def main(args: Sequence[str] | None = None) -> None:
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
         _stop(f"{error.strerror or error}{where}", 1)
-    except TaskError as error:
+    except (TaskError, RunError, ModelFileError) as error:
         _stop(str(error), 1)
     except KeyboardInterrupt:
         _stop("stopped; nothing was written", 130)

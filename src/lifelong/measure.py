@@ -5,7 +5,8 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, final, runtime_checkable
@@ -18,7 +19,7 @@ from lifelong.den import DEN
 from lifelong.evaluate import MEASURES, score, steps
 from lifelong.learner import Learner, Sharing
 from lifelong.network import GrowingNetwork
-from lifelong.records import TaskRecord
+from lifelong.records import StageRecord, TaskRecord
 from lifelong.results import ResultMatrix
 from lifelong.runs import Run, Summary
 from lifelong.store import MANIFEST, ModelFileError
@@ -32,7 +33,9 @@ Watch: TypeAlias = Callable[[str, str, int], None]  # method, what it does, task
 class LearnsTogether(Protocol):
     """A learner that takes the data of all tasks at once."""
 
-    def learn_together(self, tasks: Sequence[Task]) -> TaskRecord: ...
+    def learn_together(
+        self, tasks: Sequence[Task], *, checkpoint: str | Path | None = None
+    ) -> TaskRecord: ...
 
 
 @runtime_checkable
@@ -40,6 +43,34 @@ class Shares(Protocol):
     """A learner that can tell which units each task uses."""
 
     def sharing(self) -> Sharing: ...
+
+
+@runtime_checkable
+class Finetunes(Protocol):
+    """A learner that can train all tasks together once it has learned each."""
+
+    def finetune(
+        self, tasks: Sequence[Task], *, checkpoint: str | Path | None = None
+    ) -> StageRecord: ...
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """What a run that was killed goes on from, and how the next one could.
+
+    Attributes:
+        results: of the tasks that the learner knows already.
+        checkpoint: directory in which the trainings of a task are kept while it is learned.
+        after: called after each task with the results so far.
+    """
+
+    results: ResultMatrix | None = None
+    checkpoint: Path | None = None
+    after: Callable[[ResultMatrix], None] = lambda _results: None
+
+
+FROM_THE_START = Kept()
 
 
 def unwatched(_method: str, _doing: str, _done: int) -> None:
@@ -54,14 +85,55 @@ def measure(
     about: str = "",
     command: str = "",
     watch: Watch = unwatched,
+    kept: Kept = FROM_THE_START,
 ) -> Run:
-    """Let a learner that has learned nothing yet learn a stream, and tell how it went."""
-    together = isinstance(learner, LearnsTogether)
+    """Let a learner learn a stream, and tell how it went.
+
+    It has learned nothing yet, or the tasks that `kept` has results of.
+    """
     with _noted() as notes:
-        outcome = (_together if together else _one_by_one)(learner, stream, watch)
+        outcome = (
+            _together(
+                learner, stream, watch, partial(learner.learn_together, checkpoint=kept.checkpoint)
+            )
+            if isinstance(learner, LearnsTogether)
+            else _one_by_one(learner, stream, watch, kept)
+        )
     return _run(
         learner,
         outcome,
+        tasks=stream.names,
+        about=about,
+        command=command,
+        data=data,
+        source=stream.source,
+        notes=notes,
+    )
+
+
+def measure_finetuning(
+    learner: Learner[Any],
+    stream: Stream,
+    *,
+    data: str,
+    about: str = "",
+    command: str = "",
+    watch: Watch = unwatched,
+    checkpoint: Path | None = None,
+) -> Run:
+    """Let a learner that knows the tasks of a stream train them all together, and tell how it went.
+
+    Seconds are those of the tasks one by one and of the end together.
+    """
+    if not isinstance(learner, Finetunes):
+        raise TaskError(f"{learner.method} cannot train all tasks together at the end; DEN can")
+    before = sum(record.seconds for record in learner.records)
+    finetune = partial(learner.finetune, checkpoint=checkpoint)
+    with _noted() as notes:
+        outcome = _together(learner, stream, watch, finetune)
+    return _run(
+        learner,
+        replace(outcome, seconds=before + outcome.seconds),
         tasks=stream.names,
         about=about,
         command=command,
@@ -78,6 +150,11 @@ def model_run(path: Path) -> Run:
         raise TaskError(f"{path}: this model has learned no task yet, so there is nothing to show")
     seconds = sum(record.seconds for record in learner.records)
     return _run(learner, _Outcome({}, None, seconds), tasks=learner.tasks, about="a saved model")
+
+
+def is_model(path: Path) -> bool:
+    """Whether a saved model is there, as far as one can tell without reading it."""
+    return (path / MANIFEST).is_file()
 
 
 def load_model(path: Path) -> Learner[Any]:
@@ -157,26 +234,34 @@ def _run(
     )
 
 
-def _one_by_one(learner: Learner[Any], stream: Stream, watch: Watch) -> _Outcome:
-    watch(learner.method, stream.names[0], 0)
-    results = None
-    for done, step in enumerate(steps(learner, stream), start=1):
+def _one_by_one(learner: Learner[Any], stream: Stream, watch: Watch, kept: Kept) -> _Outcome:
+    results = kept.results
+    known = 0 if results is None else len(results.tasks)
+    doing = [*stream.names, "done"]
+    watch(learner.method, doing[known], known)
+    learn = partial(learner.learn, checkpoint=kept.checkpoint)
+    for done, step in enumerate(steps(learner, stream, learn, results), start=known + 1):
         results = step.results
-        watch(learner.method, [*stream.names, "done"][done], done)
+        kept.after(results)
+        watch(learner.method, doing[done], done)
     assert results is not None  # a stream has a task
     scores = {name: tuple(matrix[-1].tolist()) for name, matrix in results.scores.items()}
     return _Outcome(scores, results, float(results.seconds.sum()))
 
 
-def _together(learner: Learner[Any], stream: Stream, watch: Watch) -> _Outcome:
-    assert isinstance(learner, LearnsTogether)
+def _together(
+    learner: Learner[Any],
+    stream: Stream,
+    watch: Watch,
+    learn: Callable[[Sequence[Task]], TaskRecord | StageRecord],
+) -> _Outcome:
     watch(learner.method, "all tasks", 0)
     tasks = list(stream)
     for task in tasks:
         if task.test is None:
             raise TaskError(f"task {task.name!r} has no test rows; make it with test=(x, y)")
     start = time.perf_counter()
-    learner.learn_together(tasks)
+    learn(tasks)
     seconds = time.perf_counter() - start
     by_task = [
         score(learner, task.name, task.test, kind=task.kind, outputs=task.outputs)

@@ -1,45 +1,34 @@
-"""A run as one HTML page that stands by itself: nothing is loaded from anywhere."""
+"""Stored runs as one HTML page that stands by itself: nothing is loaded from anywhere."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+import base64
+import gzip
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from typing import Any, final
 
 import msgspec
+import numpy as np
+import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from lifelong.figures import capacity, growth, matrix
-from lifelong.results import MEANING, ResultMatrix
-from lifelong.runs import Run
+from lifelong.figures import cost, drift, growth, scores, sharing
+from lifelong.figures.drawing import MEASURES, Figure, methods
+from lifelong.runs import Run, RunError
+from lifelong.units import grows, shared_by_several, tells
 
-_GROWN = "DEN"
-_REFERENCE = "DNN-MTL"
+LIMIT = 1_900_000  # characters of a page, so that it can be sent by mail and opens at once
 
 
 def page(runs: Sequence[Run]) -> str:
-    """The page of runs in which DEN was measured against others, DNN-MTL among them."""
-    den = _of(runs, _GROWN)
-    run = den
-    results = den.results
-    if results is None:
-        raise ValueError(f"the run of {_GROWN} has no result matrix to show")
-    sizes = dict(_relative_sizes(runs))
-    return (
-        _environment()
-        .get_template("report.html")
-        .render(
-            run=run,
-            methods=runs,
-            den=den,
-            results=results,
-            meaning=MEANING,
-            matrix=_matrix_rows(results),
-            units={g: growth.units_by_task(born, len(run.tasks)) for g, born in den.born.items()},
-            sizes=sizes,
-            settings=_settings(runs),
-            matrix_chart=matrix.svg(results),
-            growth_chart=growth.svg(den.born, run.widths, run.tasks),
-            capacity_chart=capacity.svg(sizes, _REFERENCE),
-        )
-    )
+    """The page of one or more runs on the same tasks: methods, seeds, or a saved model alone."""
+    _refuse_strangers(runs)
+    seeds = sorted({run.seed for run in runs})
+    for kept in range(len(seeds), 0, -1):
+        text = _page(runs, seeds[:kept])
+        if len(text) <= LIMIT:
+            break
+    return text
 
 
 def forgetting_points(forgetting: float | None) -> str:
@@ -47,44 +36,288 @@ def forgetting_points(forgetting: float | None) -> str:
     return "–" if forgetting is None else f"{100 * forgetting + 0.0:.2f}"
 
 
+@final
+@dataclass(frozen=True)
+class _Section:
+    name: str
+    word: str
+    question: str
+    figures: tuple[Figure, ...]
+
+
+@final
+@dataclass(frozen=True)
+class _Line:
+    """A method in the table of methods: what each seed reached."""
+
+    method: str
+    about: str
+    seeds: int
+    cells: dict[str, str]
+
+
+def _page(runs: Sequence[Run], seeds: Sequence[int]) -> str:
+    sections = _sections(runs, [run for run in runs if run.seed in seeds])
+    figures = [figure for section in sections for figure in section.figures]
+    shown = _shown_first(runs)
+    switches = _switches(runs, seeds, shown)
+    return (
+        _environment()
+        .get_template("report.html")
+        .render(
+            runs=runs,
+            shown=shown,
+            sections=sections,
+            lines=[_line(runs, method) for method in methods(runs)],
+            columns=_COLUMNS if any(run.scores for run in runs) else _UNSCORED,
+            switches=switches,
+            facts=_facts(runs, shown, seeds),
+            seeds=len({run.seed for run in runs}),
+            headline=_headline(shown),
+            settings=_settings(runs),
+            notes=_notes(runs),
+            data=_packed(
+                {"switches": switches, "figures": [_for_page(figure) for figure in figures]}
+            ),
+            vega=_vega(),
+        )
+    )
+
+
+def _sections(runs: Sequence[Run], detailed: Sequence[Run]) -> list[_Section]:
+    """The questions of the page with the figures that have something to show."""
+    asked = [
+        _Section(
+            "good",
+            "Quality",
+            "How good is it?",
+            (scores.averages(runs), scores.matrix(detailed), scores.by_task(runs)),
+        ),
+        _Section(
+            "cost",
+            "Cost",
+            "What did it cost?",
+            (cost.performance(runs), cost.sizes(runs), cost.seconds(detailed)),
+        ),
+        _Section(
+            "grow", "Growth", "How did it grow?", (growth.births(detailed), growth.events(detailed))
+        ),
+        _Section(
+            "share",
+            "Sharing",
+            "Who shares what?",
+            (sharing.weave(detailed), sharing.sources(detailed), sharing.overlap(detailed)),
+        ),
+        _Section(
+            "drift",
+            "Drift",
+            "Did anything drift?",
+            (drift.curves(detailed), drift.distances(detailed)),
+        ),
+    ]
+    kept = [
+        replace(s, figures=tuple(figure for figure in s.figures if figure.views)) for s in asked
+    ]
+    return [section for section in kept if section.figures]
+
+
+def _refuse_strangers(runs: Sequence[Run]) -> None:
+    if not runs:
+        raise RunError("a report needs at least one run, but none was given")
+    first, seen = runs[0], set()
+    for run in runs:
+        for what in ("data", "source"):
+            if getattr(run, what) != getattr(first, what):
+                raise RunError(
+                    f"runs on different data cannot stand in one report: {first.method}, seed "
+                    f"{first.seed} has {what} {getattr(first, what)!r}, {run.method}, seed "
+                    f"{run.seed} has {getattr(run, what)!r}; report them apart"
+                )
+        if sorted(run.tasks) != sorted(first.tasks):
+            raise RunError(
+                f"runs on different tasks cannot stand in one report: {first.method}, seed "
+                f"{first.seed} learned {len(first.tasks)} ({_few(first.tasks)}), {run.method}, "
+                f"seed {run.seed} {len(run.tasks)} ({_few(run.tasks)}); report them apart"
+            )
+        if (run.method, run.seed) in seen:
+            raise RunError(
+                f"two runs of {run.method} with seed {run.seed}; give one of them, or report them "
+                "apart"
+            )
+        seen.add((run.method, run.seed))
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:3])) + (", …" if len(names) > 3 else "")
+
+
+def _shown_first(runs: Sequence[Run]) -> Run:
+    """The run that the page opens with: the first that tells most."""
+    return max(runs, key=lambda run: (tells(run), grows(run), run.results is not None))
+
+
+def _switches(runs: Sequence[Run], seeds: Sequence[int], shown: Run) -> dict[str, dict[str, Any]]:
+    seed = shown.seed if shown.seed in seeds else seeds[0]
+    return {
+        "measure": {
+            "now": next(iter(MEASURES)),
+            "options": list(MEASURES.items()) if any(run.scores for run in runs) else [],
+        },
+        "method": {"now": shown.method, "options": [(name, name) for name in methods(runs)]},
+        "seed": {"now": seed, "options": [(seed, str(seed)) for seed in seeds]},
+    }
+
+
+_COLUMNS = {
+    "auroc": "AUROC",
+    "accuracy": "accuracy",
+    "forgetting": "forgetting",
+    "capacity": "capacity",
+    "parameters": "parameters",
+    "nonzero": "non-zero",
+    "seconds": "seconds",
+}
+_UNSCORED = {name: _COLUMNS[name] for name in ("capacity", "parameters", "nonzero", "seconds")}
+_FORMATS = {"auroc": ".4f", "accuracy": ".4f", "capacity": ".2f", "seconds": ".1f"}
+
+
+def _line(runs: Sequence[Run], method: str) -> _Line:
+    own = [run for run in runs if run.method == method]
+    cells = {name: _cell(name, [getattr(run.summary, name) for run in own]) for name in _COLUMNS}
+    return _Line(method, own[0].about, len(own), cells)
+
+
+def _cell(name: str, values: Sequence[float | None]) -> str:
+    """The value of the one seed, or mean ± standard deviation over seeds."""
+    known = [100 * v if name == "forgetting" else v for v in values if v is not None]
+    if not known:
+        return "–"
+    form = _FORMATS.get(name, ".2f" if name == "forgetting" else ",.0f")
+    mean = f"{np.mean(known) + 0.0:{form}}"
+    return mean if len(known) == 1 else f"{mean} ± {np.std(known, ddof=1):{form}}"
+
+
+def _headline(run: Run) -> list[tuple[str, str, str]]:
+    """What the owner of a model wants to know first: a number, what it is, and its meaning."""
+    s = run.summary
+    tiles = [("tasks learned", str(len(run.tasks)), "one after another")]
+    if len(run.records) < len(run.tasks):
+        tiles = [("tasks learned", str(len(run.tasks)), "all at once")]
+    if s.auroc is not None:
+        tiles.append(("AUROC", f"{s.auroc:.4f}", "mean over tasks at the end"))
+    if s.forgetting is not None:
+        tiles.append(
+            ("forgetting", forgetting_points(s.forgetting), "points of AUROC lost since the best")
+        )
+    tiles.append(("capacity", f"{s.capacity:.2f} ×", "the parameters of DNN-MTL"))
+    if grows(run):
+        units = sum(map(len, run.born.values()))
+        first = sum(born.count(1) for born in run.born.values())
+        tiles.append(("units", f"{first} → {units}", "after the first task, and now"))
+    if tells(run) and len(run.tasks) > 1:
+        shared = shared_by_several(run)
+        tiles.append(("shared", f"{shared:.0%}", "of all units serve several tasks"))
+    return tiles
+
+
+def _facts(runs: Sequence[Run], shown: Run, detailed: Sequence[int]) -> list[tuple[str, str]]:
+    """What one needs to make these runs again."""
+    seeds = sorted({run.seed for run in runs})
+    covered = ", ".join(map(str, seeds))
+    if len(detailed) < len(seeds):
+        left = ", ".join(str(seed) for seed in seeds if seed not in detailed)
+        covered += f"; to keep this file small, only tables and means over seeds cover {left}"
+    order = ", ".join(shown.tasks)
+    if len({run.tasks for run in runs}) > 1:
+        order += f" (with seed {shown.seed}; the order is another for each seed)"
+    base = [f"{' × '.join(map(str, shown.inputs))} inputs"]
+    base += [f"{group} {width}" for group, width in shown.widths.items()]
+    versions = [", ".join(f"{n} {v}" for n, v in run.versions.items()) for run in runs]
+    return [
+        *(
+            ("command", command)
+            for command in dict.fromkeys(run.command for run in runs)
+            if command
+        ),
+        *([("data", f"{shown.data}: {shown.source}")] if shown.data or shown.source else []),
+        ("seeds" if len(seeds) > 1 else "seed", covered),
+        ("base network", ", ".join(base)),
+        *(("versions", each) for each in dict.fromkeys(versions)),
+        ("tasks in order", order),
+    ]
+
+
+def _notes(runs: Sequence[Run]) -> list[str]:
+    """What a reader must know to read the numbers right."""
+    given = [f"{run.method}, seed {run.seed}: {note}" for run in runs for note in run.warnings]
+    seeds = len({run.seed for run in runs})
+    scored = any(run.scores for run in runs)
+    if "look-alike" in runs[0].source:
+        given.append("The data is a look-alike of the original: compare methods, not with papers.")
+    if seeds == 1 and scored:
+        given.append("One seed: differences in the third decimal say little.")
+    if not scored:
+        given.append("A saved model has no test rows with it, so nothing here is scored.")
+    return given
+
+
+def _settings(runs: Sequence[Run]) -> list[tuple[str, str, str]]:
+    """A line for each setting of each method, as JSON writes it."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for run in runs:
+        for name, value in _flat(run.settings):
+            values = found.setdefault((run.method, name), [])
+            if value not in values:
+                values.append(value)
+    return [(method, name, " or ".join(values)) for (method, name), values in found.items()]
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    lines = []
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            lines += _flat(value, f"{prefix}{name}.")
+        else:
+            lines.append((prefix + name, msgspec.json.encode(value).decode()))
+    return lines
+
+
+def _for_page(figure: Figure) -> dict[str, Any]:
+    table = figure.table
+    pivot = {} if isinstance(table, tuple) else {**asdict(table), "pivot": True}
+    return {
+        "name": figure.name,
+        "spec": figure.spec(),
+        "by": figure.by,
+        "height": asdict(figure.height),
+        "absent": figure.absent,
+        "table": [asdict(column) for column in table] if isinstance(table, tuple) else pivot,
+        "views": [
+            {"key": key, "words": view.words, "data": view.data}
+            for key, view in figure.views.items()
+        ],
+    }
+
+
+def _packed(document: Any) -> str:
+    """Base64 of gzip of JSON: a tenth of the size, and no character that HTML could mistake."""
+    return base64.b64encode(gzip.compress(msgspec.json.encode(document), mtime=0)).decode()
+
+
+@cache
+def _vega() -> str:
+    """The library that draws the charts, as it comes with vl-convert."""
+    bundle: str = vl_convert.javascript_bundle(None)  # type: ignore[arg-type]
+    if "</script" in bundle.lower():
+        raise RuntimeError("the drawing library cannot stand in a page as it is")
+    return bundle
+
+
 def _environment() -> Environment:
-    environment = Environment(
+    return Environment(
         loader=PackageLoader("lifelong"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["points"] = forgetting_points
-    return environment
-
-
-def _matrix_rows(results: ResultMatrix) -> list[tuple[str, list[str]]]:
-    r = results.matrix()
-    rows: list[Sequence[float]] = [r[i, : i + 1].tolist() for i in range(len(r))]
-    return [
-        (name, [f"{score:.4f}" for score in row] + [""] * (len(r) - len(row)))
-        for name, row in zip(results.tasks, rows, strict=True)
-    ]
-
-
-def _of(runs: Sequence[Run], method: str) -> Run:
-    return next(run for run in runs if run.method == method)
-
-
-def _relative_sizes(runs: Sequence[Run]) -> Iterator[tuple[str, list[float]]]:
-    reference = _of(runs, _REFERENCE).summary.parameters
-    for method in runs:
-        results = method.results
-        if results is not None:
-            yield method.method, [size.parameters / reference for size in results.capacity]
-
-
-def _settings(methods: Sequence[Run]) -> dict[str, dict[str, Any]]:
-    """As JSON writes them, a line for each."""
-    return {
-        run.method: {
-            name: msgspec.json.encode(value).decode() for name, value in run.settings.items()
-        }
-        for run in methods
-    }

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any, final
 
@@ -42,7 +43,7 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 @final
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class Run(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One method on one stream with one seed: all that tables and figures are made from.
 
     Attributes:
@@ -84,7 +85,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     used: dict[str, tuple[tuple[int, ...], ...]]
     matrix: msgspec.Raw
 
-    @property
+    @cached_property
     def results(self) -> ResultMatrix | None:
         """R[i, j] is the score of task j after learning task i."""
         text = bytes(self.matrix)

@@ -1,1 +1,1 @@
-"""Charts from plain data, one module each, as SVG to stand in a page. Nothing here needs torch."""
+"""Charts from stored runs, one module for each question that the report answers. No torch."""
