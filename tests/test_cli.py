@@ -5,11 +5,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from rich.console import Console
 
 from builders import learned, quick, small_mlp, stream_for
 from lifelong import cli
 from lifelong.baselines import Joint, Training
 from lifelong.den import DEN
+from lifelong.inspection import show
 from lifelong.runs import Run, write_run
 from made_up import made_up
 
@@ -104,14 +106,10 @@ def test_inspect_tells_tasks_layers_births_and_sharing(
 
 
 def test_inspect_many_tasks_sums_up(capsys: pytest.CaptureFixture[str]) -> None:
-    from rich.console import Console
-
-    from lifelong.inspection import show
-
     run = made_up(40)
     show(run, Console(width=200))
     printed = capsys.readouterr().out
-    assert "2–29" in printed
+    assert "2–30" in printed
     assert "most with" in printed
     lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in printed.splitlines()]
     births = next(line for line in lines if line and line[0] == "hidden1")
