@@ -50,16 +50,27 @@ def evaluate(learner: Learner, stream: Stream) -> ResultMatrix:
     return [step.results for step in steps(learner, stream)][-1]
 
 
-def steps(learner: Learner, stream: Stream) -> Iterator[Step]:
+def steps(
+    learner: Learner,
+    stream: Stream,
+    learn: Callable[[Task], Any] | None = None,
+    done: ResultMatrix | None = None,
+) -> Iterator[Step]:
     """`evaluate` one task at a time, for who wants to look on or to save on the way.
 
-    Test rows of earlier tasks are kept, training and validation rows are not.
+    Test rows of earlier tasks are kept, training and validation rows are not. `learn` stands in
+    for the learner's own; `done` are the results of the tasks that the learner knows already.
     """
     so_far = _SoFar(stream.source)
-    for task in stream:
+    known = () if done is None else done.tasks
+    if done is not None:
+        so_far.recall(done, stream.names)
+    for number, task in enumerate(stream):
         so_far.expect(task)
+        if number < len(known):
+            continue
         start = time.perf_counter()
-        record = learner.learn(task)
+        record = (learn or learner.learn)(task)
         seconds = time.perf_counter() - start
         name = task.name
         del task  # before the next task is made, or two would be in memory
@@ -112,6 +123,21 @@ class _SoFar:
         self._capacity: list[Capacity] = []
         self._as_of: list[Capacity] = []
         self._seconds: list[float] = []
+
+    def recall(self, done: ResultMatrix, names: tuple[str, ...]) -> None:
+        """Take over what was measured before."""
+        count = len(done.tasks)
+        if done.tasks != names[:count]:
+            raise TaskError(
+                f"results of the tasks {done.tasks!r} do not begin this stream, whose tasks are "
+                f"{names!r}"
+            )
+        self._rows = [
+            [{name: float(r[i, j]) for name, r in done.scores.items()} for j in range(i + 1)]
+            for i in range(count)
+        ]
+        self._capacity, self._as_of = list(done.capacity), list(done.as_of)
+        self._seconds = done.seconds.tolist()
 
     def expect(self, task: Task) -> None:
         """Keep the test rows, and refuse before the hours of learning what cannot be scored."""

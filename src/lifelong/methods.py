@@ -51,6 +51,7 @@ class Method:
         citation: who proposed it.
         in_paper: whether the paper on DEN measures it.
         finetunes: whether all tasks are trained together at the end, on the structure found.
+        like: the method whose tuned settings it takes, where it is that method in another guise.
     """
 
     name: str
@@ -60,6 +61,24 @@ class Method:
     citation: str
     in_paper: bool = True
     finetunes: bool = False
+    like: str = ""
+
+    @property
+    def tuned_as(self) -> str:
+        """The method whose tuned settings hold for this one."""
+        return self.like or self.name
+
+    def settings_with(
+        self, *, budget: Budget | None = None, changes: Mapping[str, Any] = MappingProxyType({})
+    ) -> Any:
+        """The method's settings with these changes."""
+        settings = self.settings()
+        given = {**({} if budget is None else {"budget": budget}), **changes}
+        known = list(settings.__dataclass_fields__)
+        for name in given:
+            if name not in known:
+                raise SettingError(f"{self.name} has no setting {name!r}; it has {known}")
+        return replace(settings, **given)
 
     def make(
         self,
@@ -72,15 +91,8 @@ class Method:
         progress: bool = False,
     ) -> Learner[Any]:
         """A learner that has learned nothing yet, with these changes to the method's settings."""
-        settings = self.settings()
-        given = {**({} if budget is None else {"budget": budget}), **changes}
-        known = list(settings.__dataclass_fields__)
-        for name in given:
-            if name not in known:
-                raise SettingError(f"{self.name} has no setting {name!r}; it has {known}")
-        return self.learner(
-            skeleton, replace(settings, **given), seed=seed, device=device, progress=progress
-        )
+        settings = self.settings_with(budget=budget, changes=changes)
+        return self.learner(skeleton, settings, seed=seed, device=device, progress=progress)
 
 
 _TABLE = (
@@ -92,6 +104,7 @@ _TABLE = (
         Settings,
         DEN_PAPER,
         finetunes=True,
+        like="DEN",
     ),
     Method("DNN-STL", "a network for each task", Single, Training, DEN_PAPER),
     Method("DNN-MTL", "one network, all tasks at once", Joint, Training, DEN_PAPER),
@@ -165,7 +178,12 @@ _TABLE = (
         DEN_PAPER,
     ),
     Method(
-        "DEN-No-Stamp", "every task served by the whole network", DEN, variants.no_stamp, DEN_PAPER
+        "DEN-No-Stamp",
+        "every task served by the whole network",
+        DEN,
+        variants.no_stamp,
+        DEN_PAPER,
+        like="DEN",
     ),
 )
 
