@@ -10,6 +10,7 @@ from typing import Annotated
 import tyro
 from tyro.conf import Positional, arg
 
+from lifelong.experiments import commands
 from lifelong.runs import Run, RunError
 from lifelong.store import ModelFileError
 from lifelong.tasks import TaskError
@@ -18,6 +19,7 @@ _ABOUT = """Networks that keep learning, task after task, and grow only where th
 `lifelong COMMAND --help` tells more of a command, `lifelong --version` the version."""
 
 _app = tyro.extras.SubcommandApp()
+commands.register(_app)
 
 
 class UsageError(ValueError):
@@ -128,6 +130,8 @@ def main(args: Sequence[str] | None = None) -> None:
         _app.cli(prog="lifelong", description=_ABOUT, args=given)
     except UsageError as error:
         _stop(str(error), 2)
+    except commands.Refusal as refusal:
+        _stop(str(refusal), refusal.code)
     except BrokenPipeError:  # who read the output has left, as `head` does: nobody to tell
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -1,0 +1,56 @@
+"""The stored runs of a recipe, for figures and tables."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from lifelong.experiments.recipes import Entry, Recipe
+from lifelong.experiments.stored import Places, StoredError, failure, find
+from lifelong.paper.measured import Measured
+
+
+@final
+@dataclass(frozen=True)
+class Collected:
+    """What is there, and of what is not, why: each in words."""
+
+    measured: tuple[Measured, ...]
+    missing: tuple[str, ...]
+    damaged: tuple[str, ...]
+
+
+def collect(
+    recipe: Recipe,
+    out: Path,
+    *,
+    seeds: Sequence[int],
+    methods: Sequence[str] = (),
+    parts: Sequence[str] = (),
+) -> Collected:
+    """Every run of a recipe that is stored; damaged ones are named and left where they are."""
+    places = Places(out)
+    measured: list[Measured] = []
+    missing: list[str] = []
+    damaged: list[str] = []
+    for entry in recipe.chosen(methods, parts):
+        for seed in seeds:
+            configuration = recipe.configuration(entry, seed)
+            try:
+                stored = find(places, configuration)
+            except StoredError as error:
+                damaged.append(str(error))
+                continue
+            if stored is not None:
+                plain = _is_plain(recipe, entry)
+                measured.append(Measured(entry.method, entry.label, entry.part, plain, stored.run))
+                continue
+            failed = failure(places, configuration)
+            why = "" if failed is None else f": failed, {failed.error}"
+            missing.append(f"{configuration}{why}")
+    return Collected(tuple(measured), tuple(missing), tuple(damaged))
+
+
+def _is_plain(recipe: Recipe, entry: Entry) -> bool:
+    """The first entry of a method is the method as it is."""
+    return entry == next(each for each in recipe.entries if each.method == entry.method)

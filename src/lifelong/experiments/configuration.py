@@ -1,0 +1,88 @@
+"""All that a run depends on, as plain data without torch, and the key that stands for it."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Any, final
+
+import msgspec
+
+_KEY = 16  # hexadecimal digits: two runs of a million would share a key once in 10^7 projects
+
+
+@final
+class NetworkPlan(msgspec.Struct, frozen=True):
+    """A base network but for its inputs: fully connected, or convolutions before that.
+
+    `pool` says after which convolutions to pool; after each if it is empty.
+    """
+
+    widths: tuple[int, ...]
+    filters: tuple[int, ...] = ()
+    kernel: int = 5
+    pool: tuple[bool, ...] = ()
+
+    def __str__(self) -> str:
+        return "-".join(map(str, (*self.filters, *self.widths)))
+
+
+@final
+class Configuration(msgspec.Struct, frozen=True, kw_only=True):
+    """One method on one stream with one seed.
+
+    Attributes:
+        data: name of the data set, as `lifelong.data.load` knows it.
+        options: of that data set.
+        tasks: how many of its tasks, from the first; all if None.
+        network: the base network.
+        scale: factor of its widths for this run; capacity is still counted against the base.
+        method: as in `lifelong.methods`.
+        settings: all of them, defaults included: a changed default is another run.
+        seed: of the data and of the training.
+    """
+
+    data: str
+    options: dict[str, Any]
+    tasks: int | None
+    network: NetworkPlan
+    scale: float
+    method: str
+    settings: dict[str, Any]
+    seed: int
+
+    @property
+    def key(self) -> str:
+        """The same for the same configuration, on every machine."""
+        text = msgspec.json.encode(self, order="sorted")
+        return hashlib.sha256(text).hexdigest()[:_KEY]
+
+    @property
+    def place(self) -> str:
+        """Where it is kept below a directory of runs, without an ending."""
+        return f"{slug(self.data)}/{slug(self.method)}-seed-{self.seed}-{self.key}"
+
+    def __str__(self) -> str:
+        sized = "" if self.scale == 1 else f" at {self.scale:g} of the width"
+        short = "" if self.tasks is None else f", {self.tasks} tasks"
+        return f"{self.data} {self.method}{sized}{short}, seed {self.seed}"
+
+
+def slug(name: str) -> str:
+    """A name that every file system takes."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def differences(left: Configuration, right: Configuration) -> str:
+    """What two configurations do not share, in words."""
+    ours, theirs = (_flat(msgspec.to_builtins(each)) for each in (left, right))
+    names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
+    return ", ".join(f"{name} is {ours.get(name)} and not {theirs.get(name)}" for name in names)
+
+
+def _flat(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= (
+            _flat(value, f"{before}{name}.") if isinstance(value, dict) else {before + name: value}
+        )
+    return flat

@@ -1,0 +1,275 @@
+"""One run: from a configuration to a stored run, going on where an earlier attempt was killed."""
+
+import errno
+import math
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, final
+
+import msgspec
+import torch
+
+from lifelong.data import load
+from lifelong.den import DEN
+from lifelong.disk import alone_in, make_directory, replace_file
+from lifelong.experiments.configuration import Configuration, NetworkPlan
+from lifelong.experiments.stored import Experiment, Places, StoredRun, find, to_json
+from lifelong.journal import CheckpointError
+from lifelong.learner import Learner, base_parameters
+from lifelong.measure import Kept, Watch, measure, measure_finetuning, unwatched
+from lifelong.methods import Method
+from lifelong.methods import method as method_named
+from lifelong.network import Chain, convnet, mlp
+from lifelong.results import ResultError, ResultMatrix
+from lifelong.runs import Run
+from lifelong.solve import SettingError
+from lifelong.store import ModelFileError
+from lifelong.streams import Stream
+
+PROGRESS = "progress.json"
+_AFTERWARDS = ("keep", "noise")  # settings of the finetuning alone: DEN's run does without
+
+
+class Elsewhere(RuntimeError):
+    """The run is being made by another process."""
+
+
+@final
+@dataclass(frozen=True)
+class Job:
+    """A configuration to run, where to keep it, on what, and the command that asks for it."""
+
+    configuration: Configuration
+    out: Path
+    device: str = "cpu"
+    command: str = ""
+
+    @property
+    def places(self) -> Places:
+        return Places(self.out)
+
+    @property
+    def needs(self) -> Configuration | None:
+        """The run whose model this one starts from."""
+        row = method_named(self.configuration.method)
+        return before_finetuning(self.configuration) if row.finetunes else None
+
+
+def perform(job: Job, watch: Watch = unwatched) -> StoredRun:
+    """Make the run unless it is there, store it, and clear away what it went on from.
+
+    Raises `Elsewhere` if another process is making the same run right now.
+    """
+    places, configuration = job.places, job.configuration
+    working = places.working(configuration)
+    make_directory(working)
+    with _alone(working):
+        found = find(places, configuration)
+        if found is None:
+            found = _make(job, working, watch)
+            keep(places.run(configuration), to_json(found))
+        places.failed(configuration).unlink(missing_ok=True)
+        shutil.rmtree(working, ignore_errors=True)
+    return found
+
+
+@contextmanager
+def _alone(working: Path) -> Iterator[None]:
+    with ExitStack() as held:
+        try:
+            held.enter_context(alone_in(working, patience=0.0))
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            raise Elsewhere("another process is making this run") from error
+        yield
+
+
+def keep(file: Path, content: bytes) -> None:
+    """Write a file whole or not at all, one writer in a directory at a time."""
+    make_directory(file.parent)
+    with alone_in(file.parent):
+        replace_file(file, content)
+
+
+def before_finetuning(configuration: Configuration) -> Configuration:
+    """DEN's run, whose model DEN-Finetune starts from."""
+    defaults = msgspec.to_builtins(DEN.settings_type())
+    settings = {**configuration.settings, **{name: defaults[name] for name in _AFTERWARDS}}
+    return msgspec.structs.replace(configuration, method=DEN.method, settings=settings)
+
+
+def skeleton(plan: NetworkPlan, inputs: tuple[int, ...], scale: float = 1.0) -> Chain:
+    """The network of a plan for such inputs, each layer's width times `scale`."""
+    widths, filters = (
+        tuple(max(1, math.ceil(units * scale)) for units in each)
+        for each in (plan.widths, plan.filters)
+    )
+    if not filters:
+        return mlp(math.prod(inputs), widths)
+    channels, height, width = inputs
+    return convnet(
+        (channels, height, width), filters, widths, kernel=plan.kernel, pool=plan.pool or None
+    )
+
+
+def stream_of(configuration: Configuration) -> Stream:
+    """The tasks of a run; the last one is kept, since runs of a seed follow each other."""
+    options = msgspec.json.encode(configuration.options).decode()
+    stream = _loaded(configuration.data, configuration.seed, options)
+    return stream if configuration.tasks is None else stream.first(configuration.tasks)
+
+
+@lru_cache(maxsize=1)
+def _loaded(data: str, seed: int, options: str) -> Stream:
+    given: Mapping[str, Any] = msgspec.json.decode(options)
+    plain: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in given.items()}
+    return load(data, seed, None, **plain)
+
+
+def _make(job: Job, working: Path, watch: Watch) -> StoredRun:
+    configuration = job.configuration
+    stream, row = stream_of(configuration), method_named(configuration.method)
+    if row.finetunes:
+        learner, run = _finetuned(job, stream, row, working, watch)
+    else:
+        learner, run = _learned(job, stream, row, working, watch)
+    learner.save(job.places.model(configuration), overwrite=True)
+    capacity = learner.capacity().parameters / _base_parameters(configuration, learner)
+    summary = msgspec.structs.replace(run.summary, capacity=capacity)
+    run = msgspec.structs.replace(run, method=row.name, summary=summary)
+    return StoredRun(Experiment(configuration.key, configuration, job.device), run)
+
+
+def _base_parameters(configuration: Configuration, learner: Learner[Any]) -> int:
+    """Of DNN-MTL on the base network, whatever the scale of this run."""
+    inputs = tuple(learner.network.skeleton.inputs)
+    base = skeleton(configuration.network, inputs)
+    return base_parameters(base, [known.outputs for known in learner.network.tasks])
+
+
+def _learned(
+    job: Job, stream: Stream, row: Method, working: Path, watch: Watch
+) -> tuple[Learner[Any], Run]:
+    learner, kept = _where_it_was(job, stream, row, working)
+    try:
+        run = measure(
+            learner,
+            stream,
+            data=job.configuration.data,
+            about=row.about,
+            command=job.command,
+            watch=watch,
+            kept=kept,
+        )
+    except CheckpointError:
+        # Of another release, or damaged: what it would have saved is learned again.
+        shutil.rmtree(working / "trainings", ignore_errors=True)
+        raise
+    return learner, run
+
+
+def _finetuned(
+    job: Job, stream: Stream, row: Method, working: Path, watch: Watch
+) -> tuple[Learner[Any], Run]:
+    """From DEN's stored model where there is one, else DEN is learned first."""
+    before = before_finetuning(job.configuration)
+    learner = _stored_model(job.places.model(before), stream, row, job.device)
+    if learner is None:
+        den = method_named(before.method)
+        first = Job(before, job.out, job.device, job.command)
+        learner, _ = _learned(first, stream, den, working, watch)
+    learner.settings = _settings(job.configuration, row)
+    run = measure_finetuning(
+        learner,
+        stream,
+        data=job.configuration.data,
+        about=row.about,
+        command=job.command,
+        watch=watch,
+        checkpoint=working / "together",
+    )
+    return learner, run
+
+
+def _stored_model(place: Path, stream: Stream, row: Method, device: str) -> Learner[Any] | None:
+    try:
+        learner = row.learner.load(place, device=device)
+    except ModelFileError:
+        return None
+    return learner if learner.tasks == stream.names else None
+
+
+def _settings(configuration: Configuration, row: Method) -> Any:
+    try:
+        return msgspec.convert(configuration.settings, row.learner.settings_type)
+    except msgspec.ValidationError as error:
+        raise SettingError(f"{row.name}: {error}") from error
+
+
+@final
+class _Progress(msgspec.Struct, frozen=True):
+    """How far a run is: the results so far, and the directory of the model that has them."""
+
+    key: str
+    model: str
+    results: msgspec.Raw
+
+
+def _where_it_was(
+    job: Job, stream: Stream, row: Method, working: Path
+) -> tuple[Learner[Any], Kept]:
+    """The learner and its results when the run was killed; a new one if there is nothing."""
+    configuration = job.configuration
+    checkpoint = working / "trainings"
+    found = _found(configuration, row, working, job.device)
+    if found is None:
+        inputs = next(iter(stream)).shape
+        base = skeleton(configuration.network, inputs, configuration.scale)
+        settings = _settings(configuration, row)
+        learner = row.learner(base, settings, seed=configuration.seed, device=job.device)
+        results = None
+    else:
+        learner, results = found
+
+    def after(results: ResultMatrix) -> None:
+        _write_progress(configuration, learner, results, working)
+
+    return learner, Kept(results, checkpoint, after)
+
+
+def _found(
+    configuration: Configuration, row: Method, working: Path, device: str
+) -> tuple[Learner[Any], ResultMatrix] | None:
+    try:
+        progress = msgspec.json.decode((working / PROGRESS).read_bytes(), type=_Progress)
+        if progress.key != configuration.key:
+            return None
+        results = ResultMatrix.from_json(bytes(progress.results))
+        learner = row.learner.load(working / Path(progress.model).name, device=device)
+    except (FileNotFoundError, msgspec.MsgspecError, ResultError, ModelFileError):
+        return None  # nothing to go on from, or nothing that can be trusted: from the start
+    return (learner, results) if learner.tasks == results.tasks else None
+
+
+def _write_progress(
+    configuration: Configuration, learner: Learner[Any], results: ResultMatrix, working: Path
+) -> None:
+    """First the model, then the file that names it, so that the two always belong together."""
+    model = f"model-{len(results.tasks)}"
+    learner.save(working / model, overwrite=True)
+    raw = msgspec.Raw(results.to_json().encode())
+    progress = _Progress(configuration.key, model, raw)
+    replace_file(working / PROGRESS, msgspec.json.encode(progress))
+    for old in working.glob("model-*"):
+        if old.name != model:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def one_thread() -> None:
+    """Two processes with one thread each are faster than two with two each, and repeat exactly."""
+    torch.set_num_threads(1)

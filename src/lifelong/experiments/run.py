@@ -1,0 +1,190 @@
+"""A recipe's runs: those that are there are kept, the others are made, side by side."""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import final
+
+import msgspec
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from lifelong.experiments.perform import Job, keep
+from lifelong.experiments.recipes import Recipe
+from lifelong.experiments.stored import (
+    Experiment,
+    Failure,
+    Places,
+    StoredError,
+    find,
+    set_aside,
+)
+from lifelong.experiments.workers import Doing, Done, Failed, News, Skipped, run_jobs
+from lifelong.measure import versions
+from lifelong.runs import Run
+
+
+@final
+@dataclass
+class Tally:
+    """What became of the runs that were asked for, by their configuration in words."""
+
+    there: list[str] = field(default_factory=list)
+    made: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    damaged: list[str] = field(default_factory=list)
+
+
+def jobs_of(
+    recipe: Recipe,
+    *,
+    seeds: Sequence[int],
+    methods: Sequence[str] = (),
+    parts: Sequence[str] = (),
+    out: Path,
+    device: str = "cpu",
+) -> tuple[Job, ...]:
+    """Every run of a recipe once; part by part and seed by seed, so that early seeds are whole."""
+    entries = recipe.chosen(methods, parts)
+    jobs = [
+        Job(
+            recipe.configuration(entry, seed),
+            out,
+            device,
+            recipe.command(entry.method, seed, entry.part),
+        )
+        for part in recipe.parts
+        for seed in seeds
+        for entry in entries
+        if entry.part == part
+    ]
+    return tuple({job.configuration.key: job for job in jobs}.values())
+
+
+def run(jobs: Sequence[Job], *, workers: int, console: Console) -> Tally:
+    """Make the runs that are not there; what fails is recorded and the others go on."""
+    tally = Tally()
+    require_writable(jobs[0].out)
+    missing = [job for job in jobs if not _there(job, tally, console)]
+    if tally.there:
+        console.print(f"{len(tally.there)} of {len(jobs)} runs are there already.")
+    if missing:
+        with _shown(console, len(missing)) as show:
+            for news in run_jobs(missing, workers):
+                _note(news, tally)
+                show(news)
+    return tally
+
+
+def require_writable(out: Path) -> None:
+    """Refuse before the work, not after it, a place where nothing can be written."""
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=out):
+        pass
+
+
+def in_a_line(run: Run) -> str:
+    s = run.summary
+    score = "" if s.auroc is None else f"AUROC {s.auroc:.4f}, "
+    return f"{score}capacity {s.capacity:.2f}, {s.seconds:.0f} s"
+
+
+def _there(job: Job, tally: Tally, console: Console) -> bool:
+    try:
+        found = find(job.places, job.configuration)
+    except StoredError as error:
+        aside = set_aside(job.places.run(job.configuration))
+        tally.damaged.append(str(aside))
+        _say(console, f"damaged  {error}; left aside as {aside.name}, the run is made again")
+        return False
+    if found is not None:
+        tally.there.append(str(job.configuration))
+    return found is not None
+
+
+def _note(news: News, tally: Tally) -> None:
+    if isinstance(news, Doing):
+        return
+    name = str(news.job.configuration)
+    if isinstance(news, Done):
+        tally.made.append(name)
+    elif isinstance(news, Skipped):
+        tally.skipped[name] = news.why
+    else:
+        tally.failed[name] = news.error
+        with suppress(OSError):  # on a full disk the tally still says it
+            _record(news)
+
+
+def _record(failed: Failed) -> None:
+    job = failed.job
+    experiment = Experiment(job.configuration.key, job.configuration, job.device)
+    failure = Failure(experiment, failed.error, failed.traceback, versions(), job.command)
+    content = msgspec.json.format(msgspec.json.encode(failure), indent=1)
+    keep(Places(job.out).failed(job.configuration), content + b"\n")
+
+
+@contextmanager
+def _shown(console: Console, runs: int) -> Iterator["_Display"]:
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[doing]}", markup=False),
+    )
+    with Progress(*columns, console=console, transient=True) as bars:
+        yield _Display(console, bars, runs)
+
+
+@final
+class _Display:
+    """A bar for the whole and one for each run under way; a line for each that has ended."""
+
+    def __init__(self, console: Console, bars: Progress, runs: int) -> None:
+        self._console, self._bars, self._runs = console, bars, runs
+        self._ended = 0
+        self._whole = bars.add_task("runs", total=runs, doing="")
+        self._of = dict[str, TaskID]()
+
+    def __call__(self, news: News) -> None:
+        key = news.job.configuration.key
+        if isinstance(news, Doing):
+            bar = self._bar(news.job)
+            self._bars.update(bar, completed=news.done, doing=news.what)
+            return
+        if key in self._of:
+            self._bars.remove_task(self._of.pop(key))
+        self._ended += 1
+        self._bars.update(self._whole, completed=self._ended)
+        _say(self._console, f"{self._ended}/{self._runs}  {_ending(news)}")
+
+    def _bar(self, job: Job) -> TaskID:
+        key = job.configuration.key
+        if key not in self._of:
+            title = str(job.configuration)
+            self._of[key] = self._bars.add_task(title, total=job.configuration.tasks, doing="")
+        return self._of[key]
+
+
+def _ending(news: Done | Failed | Skipped) -> str:
+    name = news.job.configuration
+    if isinstance(news, Done):
+        return f"{name}: {in_a_line(news.stored.run)}"
+    if isinstance(news, Skipped):
+        return f"{name}: left out, {news.why}"
+    return f"{name}: FAILED, {news.error}"
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(line, markup=False, highlight=False, soft_wrap=True)

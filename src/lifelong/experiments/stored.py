@@ -1,0 +1,178 @@
+"""Runs on disk: a JSON file each, there whole or not at all, and read only if it is what it seems.
+
+A file is a `Run`, so that whatever reads runs reads it, with two more members: `experiment` (the
+configuration, its key and the device) and `checksum` (of all the rest). Scores are rounded to six
+decimals and drifts to three digits: that is finer than any seed repeats, and a quarter of the size.
+
+    OUT/runs/DATA/METHOD-seed-N-KEY.json      a finished run
+    OUT/failed/DATA/METHOD-seed-N-KEY.json    why one failed, until it succeeds
+    OUT/models/DATA/METHOD-seed-N-KEY/        its final model
+    OUT/working/DATA/METHOD-seed-N-KEY/       what a killed run goes on from
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import msgspec
+
+from lifelong.experiments.configuration import Configuration, differences
+from lifelong.runs import Run, RunError
+
+RUNS, FAILED, MODELS, WORKING = "runs", "failed", "models", "working"
+DAMAGED = ".damaged"
+_DECIMALS = 6
+_DIGITS = 3
+
+
+class StoredError(ValueError):
+    """A file that is not the run that it seems to be; the message names it and says why."""
+
+
+@final
+class Experiment(msgspec.Struct, frozen=True):
+    """What a stored run was made by. The device is not part of the key: it is where, not what."""
+
+    key: str
+    configuration: Configuration
+    device: str = "cpu"
+
+
+@final
+@dataclass(frozen=True)
+class StoredRun:
+    """One file."""
+
+    experiment: Experiment
+    run: Run
+
+
+@final
+class Failure(msgspec.Struct, frozen=True):
+    """Why a run is not there."""
+
+    experiment: Experiment
+    error: str
+    traceback: str
+    versions: dict[str, str]
+    command: str
+
+
+@final
+@dataclass(frozen=True)
+class Places:
+    """Where the parts of a run are below a directory."""
+
+    out: Path
+
+    def run(self, configuration: Configuration) -> Path:
+        return self.out / RUNS / f"{configuration.place}.json"
+
+    def failed(self, configuration: Configuration) -> Path:
+        return self.out / FAILED / f"{configuration.place}.json"
+
+    def model(self, configuration: Configuration) -> Path:
+        return self.out / MODELS / configuration.place
+
+    def working(self, configuration: Configuration) -> Path:
+        return self.out / WORKING / configuration.place
+
+
+def to_json(stored: StoredRun) -> bytes:
+    """What `from_json` reads, in one line."""
+    members = msgspec.json.decode(stored.run.to_json())
+    members = {"experiment": msgspec.to_builtins(stored.experiment), **_rounded(members)}
+    return msgspec.json.encode({"checksum": _checksum(members), **members}) + b"\n"
+
+
+def from_json(text: bytes) -> StoredRun:
+    """A run whose checksum and key are right."""
+    try:
+        members = msgspec.json.decode(text, type=dict[str, Any])
+        checksum = members.pop("checksum", None)
+        experiment = msgspec.convert(members.get("experiment"), Experiment)
+        run = Run.from_json(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RunError) as error:
+        raise StoredError(f"not a stored run: {error}") from error
+    if checksum != _checksum(members):
+        raise StoredError("its checksum differs, so that something in it was changed")
+    if experiment.key != experiment.configuration.key:
+        raise StoredError("its key is not that of its configuration")
+    return StoredRun(experiment, run)
+
+
+def read(file: Path) -> StoredRun:
+    """The run in a file; whatever is wrong is a `StoredError` that names it."""
+    try:
+        return from_json(file.read_bytes())
+    except StoredError as error:
+        raise StoredError(f"{file}: {error}") from error
+
+
+def find(places: Places, configuration: Configuration) -> StoredRun | None:
+    """The run of this configuration, if it is there."""
+    file = places.run(configuration)
+    if not file.exists():
+        return None
+    stored = read(file)
+    found = stored.experiment.configuration
+    if found != configuration:
+        raise StoredError(
+            f"{file}: a run of another configuration: {differences(found, configuration)}"
+        )
+    return stored
+
+
+def failure(places: Places, configuration: Configuration) -> Failure | None:
+    """Why this run failed last time, if it did."""
+    file = places.failed(configuration)
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Failure)
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return None
+
+
+def set_aside(file: Path) -> Path:
+    """Give a damaged file another name, so that the run can be made again; nothing is lost."""
+    for name in _free_names(file):
+        if not name.exists():
+            return file.rename(name)
+    raise AssertionError("there is always one more name")
+
+
+def _free_names(file: Path) -> Iterator[Path]:
+    number = 0
+    while True:
+        yield file.with_name(f"{file.name}{DAMAGED}{number or ''}")
+        number += 1
+
+
+def _checksum(members: Mapping[str, Any]) -> str:
+    return hashlib.sha256(msgspec.json.encode(members, order="sorted")).hexdigest()
+
+
+def _rounded(members: dict[str, Any]) -> dict[str, Any]:
+    scores = {name: _decimals(values) for name, values in members["scores"].items()}
+    matrix = members["matrix"]
+    if matrix is not None:
+        scored = {name: _decimals(rows) for name, rows in matrix["scores"].items()}
+        matrix = {**matrix, "scores": scored, "seconds": _decimals(matrix["seconds"])}
+    records = [_record(record) for record in members["records"]]
+    return {**members, "scores": scores, "matrix": matrix, "records": records}
+
+
+def _record(record: dict[str, Any]) -> dict[str, Any]:
+    groups = {
+        name: {**group, "drift": [float(f"{drift:.{_DIGITS}g}") for drift in group["drift"]]}
+        for name, group in record["groups"].items()
+    }
+    return {**record, "groups": groups}
+
+
+def _decimals(value: Any) -> Any:
+    """Numbers in lists of whatever depth."""
+    if isinstance(value, list):
+        return [_decimals(each) for each in value]
+    return None if value is None else round(value, _DECIMALS)
