@@ -79,7 +79,7 @@ class Learner(ABC, Generic[S]):
         self._learned = _Learned(GrowingNetwork(skeleton), ())
         self._learning = False
         self._unsaved: Journal | None = None  # of what was learned since the last `save`
-        self._marks: dict[Path, str] = {}  # of models as this learner last loaded or saved them
+        self._marks: dict[Path, set[str]] = {}  # of models that it loaded or saved, by place
 
     @property
     def network(self) -> GrowingNetwork:
@@ -161,14 +161,15 @@ class Learner(ABC, Generic[S]):
         saved it there; any other stays and the save is refused, unless `overwrite` is true.
         """
         place, learned = Path(path), self._learned
-        self._marks[place.resolve()] = write(
+        write(
             place,
             method=self.method,
             seed=self.seed,
             settings=self.settings,
             network=learned.network,
             records=learned.records,
-            over="any" if overwrite else self._marks.get(place.resolve()),
+            mine=self._marks.setdefault(place.resolve(), set()),
+            overwrite=overwrite,
         )
         if learned is self._learned and self._unsaved is not None:
             self._unsaved.remove()
@@ -197,7 +198,7 @@ class Learner(ABC, Generic[S]):
         except (msgspec.ValidationError, SettingError) as error:
             raise ModelFileError(f"{path}: its settings are damaged: {error}") from error
         learner._learned = _Learned(network, tuple(manifest.records))
-        learner._marks[place.resolve()] = saved.mark
+        learner._marks[place.resolve()] = {saved.mark}
         return learner
 
     @property

@@ -7,7 +7,7 @@ everything that is read is checked before it is used: a model file is data from 
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,11 +128,13 @@ def write(
     settings: Any,
     network: GrowingNetwork,
     records: tuple[TaskRecord, ...],
-    over: str | None,
-) -> str:
-    """Save a model into a directory, which is made if need be, and return its mark.
+    mine: set[str],
+    overwrite: bool,
+) -> None:
+    """Save a model into a directory, which is made if need be.
 
-    A model that is there is replaced if it has the mark `over`, or whatever it is if that is "any".
+    A model that is there is replaced if its mark is among `mine`, where that of this one is added,
+    or whatever it is with `overwrite`.
     """
     tensors = _tensors(network)
     content = packed(tensors)
@@ -156,24 +158,25 @@ def write(
     try:
         make_directory(path)
         with alone_in(path):
-            _refuse_another(path, over)
+            if not overwrite:
+                _refuse_another(path, mine)
+            mine.add(digest(text))
             replace_file(path / manifest.file, content)
             replace_file(path / MANIFEST, text)
             _drop_files_but(path, manifest.file)
     except OSError as error:
         raise ModelFileError(
             f"{path}: the model cannot be written: {error.strerror}; what was there before is "
-            "untouched: mend this, or save elsewhere"
+            "there still, or this one is, whole: mend this, or save elsewhere"
         ) from error
-    return digest(text)
 
 
-def _refuse_another(path: Path, over: str | None) -> None:
+def _refuse_another(path: Path, mine: Collection[str]) -> None:
     try:
         found = digest(read_file(path / MANIFEST, most=MOST))
     except FileNotFoundError:
         return
-    if over not in ("any", found):
+    if found not in mine:
         raise ModelFileError(
             f"{path}: holds a model that this learner has neither loaded nor saved there; perhaps "
             "someone else saved it in the meantime. Load that one and go on with it, save "

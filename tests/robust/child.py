@@ -1,0 +1,59 @@
+"""The command that is killed: learn a stream task by task, with a checkpoint, and save after each.
+
+    python tests/robust/child.py DIRECTORY
+
+goes on with the model and the checkpoint in the directory, or starts. It says on standard output
+which task it begins, and `done` at the end.
+"""
+
+import sys
+from pathlib import Path
+
+import torch
+
+from lifelong import journal
+from lifelong.den import DEN, Settings
+from lifelong.network import mlp
+from lifelong.solve import Budget
+from lifelong.store import MANIFEST
+from lifelong.tasks import Task
+
+TASKS = 3
+MODEL, CHECKPOINT = "model", "checkpoint"
+SETTINGS = Settings(
+    k=2,
+    tau=0.0,
+    sigma=0.0,
+    start=0.5,
+    worth=0.0,
+    limit=4,
+    budget=Budget(steps=200, batch=32, learning_rate=0.005, check_every=10, patience=4),
+)
+
+
+def task(number: int) -> Task:
+    random = torch.Generator().manual_seed(number)
+    x, rule = (torch.randn(size, generator=random) for size in ((160, 12), (12, 3)))
+    y = (x @ rule).argmax(dim=1)
+    y = y if number % 2 else (y > 0).long()
+    return Task(f"task {number}", (x[:120], y[:120]), (x[120:], y[120:]))
+
+
+def learner_in(directory: Path) -> DEN:
+    path = directory / MODEL
+    return DEN.load(path) if (path / MANIFEST).exists() else DEN(mlp(12, [14, 9]), SETTINGS, seed=3)
+
+
+def main(directory: Path) -> None:
+    torch.set_num_threads(1)
+    journal.APART = 2  # much more often than is sensible, so that kills fall into writes
+    learner = learner_in(directory)
+    for number in range(len(learner.tasks) + 1, TASKS + 1):
+        print(number, flush=True)
+        learner.learn(task(number), checkpoint=directory / CHECKPOINT)
+        learner.save(directory / MODEL)
+    print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,190 @@
+"""Disks that are full, directories that cannot be written, files that vanish: nothing is torn."""
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builders import contents, learned, quick, same, small_mlp, stream_for, task_for
+from lifelong import disk, journal
+from lifelong.den import DEN
+from lifelong.journal import CheckpointError
+from lifelong.solve import ALONE
+from lifelong.store import MANIFEST, ModelFileError
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+SKELETON = small_mlp()
+
+
+class Failing:
+    """A file that takes a few bytes and is then full."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def __enter__(self) -> "Failing":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stream.close()
+
+    def write(self, content: bytes) -> None:
+        self.stream.write(content[: len(content) // 2])
+        raise FULL
+
+
+@contextmanager
+def failing(turn: int) -> Iterator[list[int]]:
+    """Let one of the next calls to the file system that write fail: the one with this number."""
+    calls = [0]
+
+    def fails() -> bool:
+        calls[0] += 1
+        return calls[0] == turn
+
+    def or_fail(call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*arguments: Any, **named: Any) -> Any:
+            if fails():
+                raise FULL
+            return call(*arguments, **named)
+
+        return wrapped
+
+    opened = Path.open
+
+    def open_or_fail(path: Path, mode: str = "r", *rest: Any, **named: Any) -> Any:
+        stream = opened(path, mode, *rest, **named)
+        return Failing(stream) if mode == "xb" and fails() else stream
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "open", open_or_fail)
+        for owner, name in ((os, "fsync"), (Path, "replace"), (Path, "mkdir"), (Path, "unlink")):
+            patch.setattr(owner, name, or_fail(getattr(owner, name)))
+        yield calls
+
+
+def error_of(kind: type[Exception], act: Callable[..., object], *given: Any, **named: Any) -> str:
+    """What it says, or nothing if there is none."""
+    try:
+        act(*given, **named)
+    except kind as error:
+        return str(error)
+    return ""
+
+
+def grown() -> DEN:
+    return learned(SKELETON, stream_for(SKELETON, "one output"), quick())
+
+
+def test_a_save_that_fails_at_any_write_leaves_a_whole_model_and_can_be_repeated(
+    tmp_path: Path,
+) -> None:
+    before, after = grown(), grown()
+    after.learn(task_for(SKELETON, seed=5, name="second"))
+    for turn in range(1, 100):
+        path = tmp_path / str(turn)
+        before.save(path)
+        learner = DEN.load(path)
+        learner._take_over(ALONE, after.network, after.records)
+        with failing(turn) as calls:
+            said = error_of(ModelFileError, learner.save, path)
+        assert "cannot be written: No space left" in said or not said
+        found = contents(DEN.load(path))
+        assert same(found, contents(after)) or (said and same(found, contents(before)))
+        learner.save(path)
+        assert same(contents(DEN.load(path)), contents(after))
+        assert len(list(path.iterdir())) == 2
+        if calls[0] < turn:
+            break
+    assert turn > 8
+
+
+def test_a_first_save_that_fails_leaves_no_model(tmp_path: Path) -> None:
+    learner = grown()
+    with failing(1), pytest.raises(ModelFileError, match="No space left"):
+        learner.save(tmp_path / "new" / "model")
+    with pytest.raises(ModelFileError, match="cannot be read"):
+        DEN.load(tmp_path / "new" / "model")
+    learner.save(tmp_path / "new" / "model")
+    assert same(contents(DEN.load(tmp_path / "new" / "model")), contents(learner))
+
+
+def test_a_checkpoint_that_fails_at_any_write_leaves_the_learner_and_can_be_gone_on_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "APART", 0)
+    expected = grown()
+    task = task_for(SKELETON, seed=5, name="second")
+    expected.learn(task)
+    for turn in range(1, 1000, 23):
+        learner = grown()
+        before = contents(learner)
+        with failing(turn) as calls:
+            place = tmp_path / str(turn)
+            said = error_of(CheckpointError, learner.learn, task, checkpoint=place)
+        if said:
+            assert "No space left" in said
+            assert same(contents(learner), before)
+            learner.learn(task, checkpoint=place)
+        assert same(contents(learner), contents(expected))
+        if calls[0] < turn:
+            break
+    assert turn > 50
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(ModelFileError, match="cannot be written: Permission denied"):
+        grown().save(tmp_path / "model")
+    with pytest.raises(CheckpointError, match="cannot hold a checkpoint: Permission denied"):
+        grown().learn(task_for(SKELETON, name="next"), checkpoint=tmp_path / "checkpoint")
+
+
+def test_a_file_in_place_of_the_directory_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    for place in (tmp_path / "file", tmp_path / "file" / "model"):
+        with pytest.raises(ModelFileError, match=r"cannot be written: (File exists|Not a dir)"):
+            grown().save(place)
+        with pytest.raises(CheckpointError, match=r"cannot hold a checkpoint: (File exists|Not a)"):
+            grown().learn(task_for(SKELETON, name="next"), checkpoint=place)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("victim", [MANIFEST, "tensors-*.safetensors"])
+@pytest.mark.parametrize("harm", ["removed", "cut off"])
+def test_a_file_that_changes_while_it_is_read_is_named_or_was_read_before(
+    victim: str, harm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = grown()
+    learner.save(tmp_path)
+    fstat = os.fstat
+
+    def harm_first(descriptor: int) -> os.stat_result:
+        status = fstat(descriptor)
+        for file in tmp_path.glob(victim):
+            if harm == "removed":
+                file.unlink()
+            else:
+                os.truncate(file, 100)
+        return status
+
+    monkeypatch.setattr(disk.os, "fstat", harm_first)
+    if (victim, harm) == (MANIFEST, "removed"):  # who has opened a file can read it to its end
+        assert same(contents(DEN.load(tmp_path)), contents(learner))
+    with pytest.raises(ModelFileError, match=r"cannot be read|not a manifest|checksum differs"):
+        DEN.load(tmp_path)
+
+
+def test_two_that_write_at_once_wait_or_are_told(tmp_path: Path) -> None:
+    learner = grown()
+    with disk.alone_in(tmp_path):
+        with pytest.raises(CheckpointError, match="another process is writing there"):
+            learner.learn(task_for(SKELETON, name="next"), checkpoint=tmp_path)
+        with pytest.raises(OSError, match="another process"), disk.alone_in(tmp_path, patience=0):
+            pass
+    learner.learn(task_for(SKELETON, name="next"), checkpoint=tmp_path)
