@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from lifelong.network import GrowingNetwork, Initialise, Known, Tensors, logits, prefix
+from lifelong.network import HEAD, GrowingNetwork, Initialise, Known, Tensors, logits, prefix
 from lifelong.penalties import Penalty
 from lifelong.solve import (
     ALONE,
@@ -56,6 +56,24 @@ def _asks(known: GrowingNetwork, tasks: Sequence[Task]) -> list[Rehearsal]:
     for task in tasks:
         _refuse_another(known, known.tasks[names.index(task.name)], task)
     return [_ask(known, 1 + names.index(task.name), task) for task in tasks]
+
+
+def opened(known: GrowingNetwork) -> GrowingNetwork:
+    """The same network, all of which every task knows: its head reads the later units too.
+
+    At first it reads nothing from them, so the answers stay as they are but for what units that
+    were already read take from later ones.
+    """
+    tasks = tuple(
+        replace(one, private={**one.private, **_head(known.without_stamps(number).tensors)})
+        for number, one in enumerate(known.tasks, 1)
+    )
+    born = {group: torch.ones_like(stamps) for group, stamps in known.born.items()}
+    return replace(known, born=born, tasks=tasks, _as_of={})
+
+
+def _head(tensors: Tensors) -> Tensors:
+    return {name: tensors[name] for name in HEAD}
 
 
 def shaken(known: GrowingNetwork, make: Initialise, keep: float, noise: float) -> GrowingNetwork:

@@ -17,7 +17,7 @@ from lifelong.penalties import sparsity
 from lifelong.records import StageRecord, TaskRecord
 from lifelong.solve import Course
 from lifelong.tasks import Task
-from lifelong.together import loss_together, shaken, train_together
+from lifelong.together import loss_together, opened, shaken, train_together
 
 
 @final
@@ -62,13 +62,16 @@ class DEN(Learner[Settings]):
     ) -> StageRecord:
         """DEN-Finetune: train all tasks together on the structure that was found.
 
-        Needs the data of every task that was learned, again. The weights are shaken first, and
-        stay as they were if the validation loss of all tasks did not fall. With a `checkpoint`
-        directory, as in `learn`.
+        Needs the data of every task that was learned, again. With all data at hand nothing can be
+        forgotten, so the network is opened first: every task may use every unit, and from then on
+        all units count as born with the first task. The weights are shaken before they are
+        trained. All stays as it was if the validation loss of all tasks did not fall. With a
+        `checkpoint` directory, as in `learn`.
         """
         settings, generator = self.settings, self._generator()
         before = loss_together(self.network, tasks)
-        start = shaken(self.network, uniform(generator, self.device), settings.keep, settings.noise)
+        make = uniform(generator, self.device)
+        start = shaken(opened(self.network), make, settings.keep, settings.noise)
         penalty = partial(sparsity, mu=settings.mu)
         with self._course("finetune", tasks, checkpoint) as course:
             network, solution = train_together(
