@@ -47,7 +47,7 @@ def collect(
                 continue
             failed = failure(places, configuration)
             why = "" if failed is None else f": failed, {failed.error}"
-            missing.append(f"{configuration}{why}")
+            missing.append(f"{recipe.label(entry, seed)}{why}")
     return Collected(tuple(measured), tuple(missing), tuple(damaged))
 
 

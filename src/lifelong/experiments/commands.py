@@ -1,4 +1,4 @@
-"""The commands of the experiments: `run`, `list`, `table`. Parsing and printing only."""
+"""The commands of the experiments: `run`, `list`, `table`, `tune`. Parsing and printing only."""
 
 import os
 import shlex
@@ -40,6 +40,7 @@ def register(app: tyro.extras.SubcommandApp) -> None:
     app.command(name="run")(_run)
     app.command(name="list")(_list)
     app.command(name="table")(_table)
+    app.command(name="tune")(_tune)
 
 
 def _run(
@@ -84,13 +85,8 @@ def _run(
         console = Console(stderr=json)
         if chosen.reduced:
             console.print(f"Small: {chosen.reduced}.", markup=False, highlight=False)
-        try:
+        with _resumable():
             tally = run(todo, workers=workers, console=console)
-        except KeyboardInterrupt:
-            again = shlex.join(["lifelong", *sys.argv[1:]])
-            raise Refusal(
-                f"stopped; what is stored stays, and the same command goes on: {again}", 130
-            ) from None
         if json:
             _print_json(tally)
         else:
@@ -206,18 +202,89 @@ def _table(
         _tell_what_is_not_there(found)
 
 
+def _tune(
+    methods: Annotated[tuple[str, ...], Positional, arg(metavar="METHOD...|all")],
+    /,
+    data: Annotated[str, arg(metavar="NAME")],
+    size: Size = "paper",
+    trials: Annotated[int, arg(metavar="N")] = 12,
+    seeds: Annotated[tuple[str, ...], arg(metavar="100-101")] = ("100-101",),
+    tasks: Annotated[int, arg(metavar="N")] = 4,
+    jobs: Annotated[int | None, arg(metavar="N")] = None,
+    out: Out = RESULTS / "tuning",
+    choices: Annotated[Path | None, arg(metavar="DIR")] = None,
+    json: bool = False,
+) -> None:
+    """Choose the settings of methods on validation data; the recipes use what was chosen.
+
+    Every method gets as many trials, the first with its defaults, on the first tasks of its stream,
+    on seeds that are not reported. Stop it with Ctrl-C: the same command goes on where it was.
+
+    Args:
+        methods: One or several, or all that the recipes run on this data.
+        data: The data set, such as mnist-variation.
+        size: Of the recipes' networks.
+        trials: For each method.
+        seeds: 100 or more, such as 100-101.
+        tasks: How many of the stream's, from the first.
+        jobs: Runs at the same time, one thread each; as many as there are cores unless given.
+        out: Directory to store the trials in.
+        choices: Directory to write what was chosen to; the package's own unless given.
+        json: Print what was chosen as JSON.
+    """
+    with _plainly():
+        from lifelong.experiments.tune import Tuning, tune
+        from lifelong.experiments.tuned import DIRECTORY, write_choices
+
+        tuning = Tuning(data, size, trials, _seeds(seeds), tasks, out)
+        words = f"--data {data} --size {size} --trials {trials} --seeds {' '.join(seeds)}"
+        workers = _positive("--jobs", jobs) or os.cpu_count() or 1
+        with _resumable():
+            chosen = tune(
+                methods,
+                tuning,
+                workers=workers,
+                console=Console(stderr=json),
+                command=lambda method: f"lifelong tune {method} {words} --tasks {tasks}",
+            )
+        file = write_choices(data, chosen, choices or DIRECTORY)
+        if json:
+            _print_json(chosen)
+            return
+        console = Console()
+        console.print(_two_columns("Chosen", {m: _in_words(c.settings) for m, c in chosen.items()}))
+        console.print(f"in {file}", highlight=False, soft_wrap=True)
+
+
+def _in_words(settings: dict[str, object]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in settings.items())
+
+
+@contextmanager
+def _resumable() -> Iterator[None]:
+    """Tell who stops it how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        again = shlex.join(["lifelong", *sys.argv[1:]])
+        raise Refusal(
+            f"stopped; what is stored stays, and the same command goes on: {again}", 130
+        ) from None
+
+
 @contextmanager
 def _plainly() -> Iterator[None]:
     """Errors that a user can mend, as a message and an exit code."""
     from lifelong.data import DataError
     from lifelong.experiments.recipes import RecipeError
     from lifelong.experiments.stored import StoredError
+    from lifelong.experiments.tune import TuningError
     from lifelong.methods import MethodError
     from lifelong.solve import SettingError
 
     try:
         yield
-    except (RecipeError, MethodError) as error:
+    except (RecipeError, MethodError, TuningError) as error:
         raise Refusal(str(error), 2) from error
     except (DataError, StoredError, SettingError) as error:
         raise Refusal(str(error), 1) from error

@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Mapping
-from typing import Any, final
+from typing import Any, Literal, final
 
 import msgspec
 
@@ -33,22 +33,24 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         data: name of the data set, as `lifelong.data.load` knows it.
         options: of that data set.
-        tasks: how many of its tasks, from the first; all if None.
+        tasks: how many of its tasks, from the first.
         network: the base network.
         scale: factor of its widths for this run; capacity is still counted against the base.
         method: as in `lifelong.methods`.
         settings: all of them, defaults included: a changed default is another run.
         seed: of the data and of the training.
+        rows: that are scored: "test", or "valid" to choose settings by.
     """
 
     data: str
     options: dict[str, Any]
-    tasks: int | None
+    tasks: int
     network: NetworkPlan
     scale: float
     method: str
     settings: dict[str, Any]
     seed: int
+    rows: Literal["test", "valid"] = "test"
 
     @property
     def key(self) -> str:
@@ -62,9 +64,8 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         return f"{slug(self.data)}/{slug(self.method)}-seed-{self.seed}-{self.key}"
 
     def __str__(self) -> str:
-        sized = "" if self.scale == 1 else f" at {self.scale:g} of the width"
-        short = "" if self.tasks is None else f", {self.tasks} tasks"
-        return f"{self.data} {self.method}{sized}{short}, seed {self.seed}"
+        sized = "" if self.scale == 1 else f", width × {self.scale:g}"
+        return f"{self.data} {self.method}{sized}, {self.tasks} tasks, seed {self.seed}"
 
 
 def slug(name: str) -> str:

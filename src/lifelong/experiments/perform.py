@@ -5,7 +5,7 @@ import math
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, final
@@ -41,12 +41,16 @@ class Elsewhere(RuntimeError):
 @final
 @dataclass(frozen=True)
 class Job:
-    """A configuration to run, where to keep it, on what, and the command that asks for it."""
+    """A configuration to run, where to keep it, on what, and how it is called and asked for."""
 
     configuration: Configuration
     out: Path
     device: str = "cpu"
+    label: str = ""
     command: str = ""
+
+    def __str__(self) -> str:
+        return self.label or str(self.configuration)
 
     @property
     def places(self) -> Places:
@@ -121,7 +125,8 @@ def stream_of(configuration: Configuration) -> Stream:
     """The tasks of a run; the last one is kept, since runs of a seed follow each other."""
     options = msgspec.json.encode(configuration.options).decode()
     stream = _loaded(configuration.data, configuration.seed, options)
-    return stream if configuration.tasks is None else stream.first(configuration.tasks)
+    stream = stream.first(configuration.tasks)
+    return stream if configuration.rows == "test" else stream.validated()
 
 
 @lru_cache(maxsize=1)
@@ -181,7 +186,7 @@ def _finetuned(
     learner = _stored_model(job.places.model(before), stream, row, job.device)
     if learner is None:
         den = method_named(before.method)
-        first = Job(before, job.out, job.device, job.command)
+        first = replace(job, configuration=before)
         learner, _ = _learned(first, stream, den, working, watch)
     learner.settings = _settings(job.configuration, row)
     run = measure_finetuning(

@@ -29,11 +29,11 @@ class RecipeError(ValueError):
 @final
 @dataclass(frozen=True)
 class DataPlan:
-    """A data set, its options, and how many of its tasks; all if None."""
+    """A data set, how many of its tasks, and its options."""
 
     name: str
+    tasks: int
     options: Mapping[str, Any] = field(default_factory=dict)
-    tasks: int | None = None
 
 
 @final
@@ -74,6 +74,7 @@ class Recipe:
         size: "small" or "paper".
         reduced: what the small size leaves out; empty for the paper's.
         seeds: that are run unless others are asked for.
+        tuning: options of the data where settings are chosen: test rows are not needed there.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Recipe:
     budget: Budget
     entries: tuple[Entry, ...]
     seeds: tuple[int, ...] = SEEDS
+    tuning: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -109,6 +111,10 @@ class Recipe:
             settings=_plain(settings),
             seed=seed,
         )
+
+    def label(self, entry: Entry, seed: int) -> str:
+        """A run in words."""
+        return f"{self.data.name} {entry.label}, seed {seed}"
 
     def command(self, method: str, seed: int, part: str = TASKS) -> str:
         """That makes the runs of a method with this seed."""
@@ -170,7 +176,7 @@ def figure3_cifar100(size: Size) -> Recipe:
         if paper
         else "a network of 16-32-32 filters of 3 × 3 and 64 units instead of the modified AlexNet; "
         "at most 800 steps a training, of 128 rows; the data is the paper's",
-        data=DataPlan("cifar-100"),
+        data=DataPlan("cifar-100", 10),
         network=alexnet if paper else small,
         budget=Budget() if paper else Budget(steps=800, batch=128),
         entries=_figure3(10, progressive=0.25),
@@ -179,12 +185,12 @@ def figure3_cifar100(size: Size) -> Recipe:
 
 def figure3_awa(size: Size) -> Recipe:
     """Figure 3 (c): Animals with Attributes."""
-    return _on_animals(size, "awa", DataPlan("awa"), "AWA")
+    return _on_animals(size, "awa", DataPlan("awa", 50), "AWA")
 
 
 def figure3_animals50(size: Size) -> Recipe:
     """Figure 3 (c) on other data of its kind: 50 animals, 500 features."""
-    data = DataPlan("features:animals50/features.npz")
+    data = DataPlan("features:animals50/features.npz", 50)
     return _on_animals(size, "animals50", data, "50 animals in the place of AWA")
 
 
@@ -230,7 +236,7 @@ def permuted(size: Size) -> Recipe:
         if paper
         else "a network of 64-32 units instead of 312-128, 5 permutations instead of 10, at most "
         "1,500 steps a training",
-        data=DataPlan("permuted-mnist", tasks=None if paper else 5),
+        data=DataPlan("permuted-mnist", 10 if paper else 5),
         network=_PAPER_MLP if paper else _SMALL_MLP,
         budget=Budget() if paper else _SMALL_BUDGET,
         entries=_at_base(progressive=0.15),
@@ -245,7 +251,7 @@ def rehearsal(size: Size) -> Recipe:
         title="Figure 3 on scikit-learn's digits: to try the tool, not in the paper",
         size=size,
         reduced="" if paper else "four tasks instead of ten, at most 120 steps a training",
-        data=DataPlan("digits", tasks=None if paper else 4),
+        data=DataPlan("digits", 10 if paper else 4),
         network=NetworkPlan((64, 32) if paper else (16, 8)),
         budget=Budget(steps=600, learning_rate=2e-3, check_every=20, patience=4)
         if paper
@@ -290,10 +296,11 @@ def _on_variation(size: Size, *, name: str, title: str, entries: tuple[Entry, ..
         if paper
         else "a network of 64-32 units instead of 312-128, 200 / 50 / 500 images a class instead "
         "of 1,000 / 200 / 5,000, at most 1,500 steps a training",
-        data=DataPlan("mnist-variation", {} if paper else {"per_class": _SMALL_ROWS}),
+        data=DataPlan("mnist-variation", 10, {} if paper else {"per_class": _SMALL_ROWS}),
         network=_PAPER_MLP if paper else _SMALL_MLP,
         budget=Budget() if paper else _SMALL_BUDGET,
         entries=entries,
+        tuning={"per_class": (1000, 200, 200)} if paper else {},
     )
 
 
@@ -307,7 +314,7 @@ def _on_animals(size: Size, name: str, data: DataPlan, what: str) -> Recipe:
         if paper
         else "a network of 64-32 units instead of 312-128, 10 tasks instead of 50, at most 1,500 "
         "steps a training",
-        data=data if paper else DataPlan(data.name, data.options, 10),
+        data=data if paper else DataPlan(data.name, 10, data.options),
         network=_PAPER_MLP if paper else _SMALL_MLP,
         budget=Budget() if paper else _SMALL_BUDGET,
         entries=_figure3(50, progressive=0.1) if paper else _figure3(10, progressive=0.15),

@@ -61,6 +61,7 @@ def jobs_of(
             recipe.configuration(entry, seed),
             out,
             device,
+            recipe.label(entry, seed),
             recipe.command(entry.method, seed, entry.part),
         )
         for part in recipe.parts
@@ -108,14 +109,14 @@ def _there(job: Job, tally: Tally, console: Console) -> bool:
         _say(console, f"damaged  {error}; left aside as {aside.name}, the run is made again")
         return False
     if found is not None:
-        tally.there.append(str(job.configuration))
+        tally.there.append(str(job))
     return found is not None
 
 
 def _note(news: News, tally: Tally) -> None:
     if isinstance(news, Doing):
         return
-    name = str(news.job.configuration)
+    name = str(news.job)
     if isinstance(news, Done):
         tally.made.append(name)
     elif isinstance(news, Skipped):
@@ -172,13 +173,12 @@ class _Display:
     def _bar(self, job: Job) -> TaskID:
         key = job.configuration.key
         if key not in self._of:
-            title = str(job.configuration)
-            self._of[key] = self._bars.add_task(title, total=job.configuration.tasks, doing="")
+            self._of[key] = self._bars.add_task(str(job), total=job.configuration.tasks, doing="")
         return self._of[key]
 
 
 def _ending(news: Done | Failed | Skipped) -> str:
-    name = news.job.configuration
+    name = news.job
     if isinstance(news, Done):
         return f"{name}: {in_a_line(news.stored.run)}"
     if isinstance(news, Skipped):

@@ -17,7 +17,10 @@ DIRECTORY = Path(__file__).parent / "choices"
 
 @final
 class Trial(msgspec.Struct, frozen=True):
-    """Settings that were tried, the mean validation AUROC over the seeds, and the capacity."""
+    """Settings that were tried, the mean validation AUROC over the seeds, and the capacity.
+
+    Capacity is what the whole sequence would need if growth went on as in the tasks tried.
+    """
 
     settings: dict[str, Any]
     auroc: float
@@ -58,6 +61,19 @@ def tuned(data: str, directory: Path = DIRECTORY) -> Tuned:
         return msgspec.json.decode(file_for(data, directory).read_bytes(), type=Tuned)
     except FileNotFoundError:
         return Tuned(data)
+
+
+def write_choices(data: str, chosen: dict[str, Choice], directory: Path = DIRECTORY) -> Path:
+    """Add choices to those there are; returns the file."""
+    before = tuned(data, directory)
+    together = Tuned(data, dict(sorted({**before.methods, **chosen}.items())))
+    file = file_for(data, directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    aside = file.with_suffix(".incoming")
+    aside.write_bytes(msgspec.json.format(msgspec.json.encode(together), indent=1) + b"\n")
+    aside.replace(file)
+    tuned.cache_clear()
+    return file
 
 
 def file_for(data: str, directory: Path = DIRECTORY) -> Path:
