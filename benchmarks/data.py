@@ -15,7 +15,8 @@ import numpy as np
 from lifelong.data import load
 from lifelong.data.cifar100 import DIRECTORY, TRAIN, read_bin
 from lifelong.data.files import data_directory
-from lifelong.streams import Part, Scale, inputs_of
+from lifelong.parts import Part
+from lifelong.scale import Scale, inputs_of
 
 TURNS = 5
 

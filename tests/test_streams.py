@@ -11,18 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lifelong.data import load
-from lifelong.streams import (
-    Part,
-    Scale,
-    Stream,
-    class_groups,
-    consecutive,
-    hold_out,
-    inputs_of,
-    one_versus_rest,
-    permutations,
-    split,
-)
+from lifelong.parts import Part, consecutive, hold_out, split
+from lifelong.scale import Scale, inputs_of
+from lifelong.streams import Stream, class_groups, one_versus_rest, permutations
 from lifelong.tasks import DatasetRows, Kind, Task, TaskError
 
 

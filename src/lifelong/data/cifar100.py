@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lifelong.data.files import DataError, Remote, data_directory, fetch_archive
-from lifelong.streams import Order, Stream, class_groups, hold_out
+from lifelong.parts import hold_out
+from lifelong.streams import Order, Stream, class_groups
 from lifelong.tasks import Kind
 
 DIRECTORY = "cifar-100-binary"

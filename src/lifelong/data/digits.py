@@ -4,7 +4,8 @@ import os
 
 from sklearn.datasets import load_digits
 
-from lifelong.streams import Order, Stream, class_groups, one_versus_rest, split
+from lifelong.parts import split
+from lifelong.streams import Order, Stream, class_groups, one_versus_rest
 from lifelong.tasks import Kind
 
 

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
 from lifelong.data.files import DataError, data_directory
-from lifelong.streams import Order, Stream, consecutive, one_versus_rest, require_finite, split
+from lifelong.parts import consecutive, require_finite, split
+from lifelong.streams import Order, Stream, one_versus_rest
 
 PER_CLASS = (30, 30, 30)
 DIMENSIONS = 500

@@ -15,15 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lifelong.data.files import DataError, Remote, data_directory, fetch, present
-from lifelong.streams import (
-    Order,
-    Parts,
-    Standardise,
-    Stream,
-    hold_out,
-    one_versus_rest,
-    permutations,
-)
+from lifelong.parts import Parts, hold_out
+from lifelong.scale import Standardise
+from lifelong.streams import Order, Stream, one_versus_rest, permutations
 
 # The publisher's own server no longer gives the files out; this copy is the one that torchvision
 # takes, and the hashes are those of the files as published.

@@ -28,15 +28,8 @@ from torch.nn.functional import grid_sample
 
 from lifelong.data.files import DataError, data_directory, present
 from lifelong.data.mnist import read_mnist
-from lifelong.streams import (
-    Order,
-    Parts,
-    Stream,
-    consecutive,
-    generator_for,
-    one_versus_rest,
-    split,
-)
+from lifelong.parts import Parts, consecutive, generator_for, split
+from lifelong.streams import Order, Stream, one_versus_rest
 
 Variation: TypeAlias = Literal["rotation-background", "rotation", "background", "noise"]
 Pixels: TypeAlias = NDArray[np.uint8]
