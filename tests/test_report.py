@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import msgspec
 import numpy as np
@@ -370,6 +371,24 @@ def test_every_figure_has_words_and_a_table(opened: Callable[..., Opened], html:
         table = seen.table(figure)
         assert len(table) > 1
         assert all(len(line) == len(table[0]) for line in table)
+
+
+@pytest.mark.parametrize("kind", ["svg", "png"])
+def test_a_figure_can_be_saved(
+    opened: Callable[..., Opened], html: str, kind: str, tmp_path: Path
+) -> None:
+    seen = opened(html, color_scheme="dark")
+    with seen.tab.expect_download() as download:
+        seen.tab.click(f"#weave [data-save={kind}]")
+    assert download.value.suggested_filename == f"weave.{kind}"
+    download.value.save_as(tmp_path / "saved")
+    saved = (tmp_path / "saved").read_bytes()
+    if kind == "png":
+        assert saved.startswith(b"\x89PNG")
+    else:
+        assert ElementTree.fromstring(saved).tag.endswith("svg")
+        assert b"currentColor" not in saved  # the ink of the page, which is not there any more
+    seen.asked = [url for url in seen.asked if not url.startswith("blob:")]
 
 
 def test_the_keyboard_is_enough(opened: Callable[..., Opened], html: str) -> None:

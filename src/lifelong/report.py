@@ -73,7 +73,7 @@ def _page(runs: Sequence[Run], seeds: Sequence[int]) -> str:
             switches=switches,
             facts=_facts(runs, shown, seeds),
             seeds=len({run.seed for run in runs}),
-            headline=_headline(shown),
+            headline=_headline([run for run in runs if run.method == shown.method]),
             settings=_settings(runs),
             notes=_notes(runs),
             data=_packed(
@@ -197,26 +197,30 @@ def _cell(name: str, values: Sequence[float | None]) -> str:
     return mean if len(known) == 1 else f"{mean} ± {np.std(known, ddof=1):{form}}"
 
 
-def _headline(run: Run) -> list[tuple[str, str, str]]:
-    """What the owner of a model wants to know first: a number, what it is, and its meaning."""
-    s = run.summary
-    tiles = [("tasks learned", str(len(run.tasks)), "one after another")]
-    if len(run.records) < len(run.tasks):
-        tiles = [("tasks learned", str(len(run.tasks)), "all at once")]
-    if s.auroc is not None:
-        tiles.append(("AUROC", f"{s.auroc:.4f}", "mean over tasks at the end"))
-    if s.forgetting is not None:
-        tiles.append(
-            ("forgetting", forgetting_points(s.forgetting), "points of AUROC lost since the best")
-        )
-    tiles.append(("capacity", f"{s.capacity:.2f} ×", "the parameters of DNN-MTL"))
+def _headline(own: Sequence[Run]) -> list[tuple[str, str, str]]:
+    """What the owner of a model wants to know first: what, how much, and what that means."""
+    run, seeds = own[0], len(own)
+    at_once = len(run.records) < len(run.tasks)
+    tiles = [("tasks learned", str(len(run.tasks)), "all at once" if at_once else "one by one")]
+    over = "tasks at the end" if seeds == 1 else f"tasks at the end and {seeds} seeds"
+    for measure in MEASURES:
+        if run.scores:
+            value = np.mean([getattr(each.summary, measure) for each in own])
+            tiles.append((MEASURES[measure], f"{value:.4f}", f"mean over {over}"))
+    lost = [each.summary.forgetting for each in own if each.summary.forgetting is not None]
+    if lost:
+        points = forgetting_points(float(np.mean(lost)))
+        tiles.append(("forgetting", points, "points of AUROC lost since the best"))
+    capacity = np.mean([each.summary.capacity for each in own])
+    tiles.append(("capacity", f"{capacity:.2f} ×", "the parameters of DNN-MTL"))
+    with_seed = f", seed {run.seed}" if seeds > 1 else ""
     if grows(run):
         units = sum(map(len, run.born.values()))
         first = sum(born.count(1) for born in run.born.values())
-        tiles.append(("units", f"{first} → {units}", "after the first task, and now"))
+        tiles.append(("units", f"{first} → {units}", f"after the first task, and now{with_seed}"))
     if tells(run) and len(run.tasks) > 1:
-        shared = shared_by_several(run)
-        tiles.append(("shared", f"{shared:.0%}", "of all units serve several tasks"))
+        shared = f"{shared_by_several(run):.0%}"
+        tiles.append(("shared", shared, f"of all units serve several tasks{with_seed}"))
     return tiles
 
 

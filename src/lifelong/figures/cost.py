@@ -133,7 +133,8 @@ def seconds(runs: Sequence[Run]) -> Figure:
             color=alt.Color(
                 "stage:N",
                 title=None,
-                scale=alt.Scale(domain=stages, scheme="tableau10"),
+                sort=alt.EncodingSortField("place"),
+                scale=alt.Scale(scheme="tableau10"),
             ),
             order=alt.Order("place:Q"),
             tooltip=[

@@ -235,7 +235,7 @@ _CONFIG: dict[str, Any] = {
         "titleFontWeight": "normal",
         "gradientLength": 140,
         "gradientThickness": 10,
-        "columns": 4,
+        "columns": 3,
         "symbolOpacity": 1,
         "titleLimit": 260,
     },

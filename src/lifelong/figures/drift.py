@@ -129,7 +129,7 @@ def distances(runs: Sequence[Run]) -> Figure:
             Column("high", "to", 5),
             Column("units", "units"),
         ),
-        Height(pixels=90 + 95 * layers, least=220, most=900),
+        Height(pixels=90 + 95 * layers, share=0.6, most=max(460, 90 + 95 * layers)),
         "This method records no drift.",
     )
 

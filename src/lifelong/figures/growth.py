@@ -90,7 +90,7 @@ def events(runs: Sequence[Run]) -> Figure:
     color = alt.Color(
         "event:N",
         title=None,
-        scale=alt.Scale(domain=list(EVENTS), range=["#3b82d6", "#2a9d76", "#9aa5b1", "#e0457b"]),
+        scale=alt.Scale(domain=list(EVENTS), range=["#3b82d6", "#2a9d76", "#6f7c8a", "#e0457b"]),
     )
     depth = alt.Opacity("share:Q", legend=None, scale=alt.Scale(domain=[0, 1], range=[0.06, 0.9]))
     cells = base.mark_rect(strokeWidth=0, cornerRadius=2).encode(color=color, opacity=depth)

@@ -75,7 +75,8 @@ def heat_map(count: int, line: str, column: str, value: str) -> alt.LayerChart:
         alt.value("#111111"),
         alt.value("#ffffff"),
     )
-    written = numbers.mark_text(fontSize=11, baseline="middle").encode(
+    room = alt.expr("bandwidth('x') > 31 ? 1 : 0")
+    written = numbers.mark_text(fontSize=11, baseline="middle", opacity=room).encode(
         text=alt.Text(f"{value}:Q", format=".3f"), color=ink
     )
     return layered(cells, written)

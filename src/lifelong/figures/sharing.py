@@ -161,7 +161,7 @@ def sources(runs: Sequence[Run]) -> Figure:
             Column("units", "units"),
             Column("percent", "% of all it uses", 1),
         ),
-        Height(pixels=110 + 12 * lines, share=0.9, least=280, most=900),
+        Height(pixels=110 + 12 * lines, share=0.9, least=280, most=max(640, 110 + 12 * lines)),
         _NOBODY,
     )
 
@@ -201,7 +201,7 @@ def _weave_view(run: Run) -> View | None:
         f"used by more than one task, {int((counts == len(run.tasks)).sum())} by all, "
         f"{int((counts == 0).sum())} by none."
     )
-    layers = ((layer.start, f"{layer.name} · {len(layer.units)} units") for layer in use.layers)
+    layers = ((layer.start, f"{layer.name} · {len(layer.units)}") for layer in use.layers)
     return View(
         words,
         {

@@ -16,33 +16,44 @@
     return columns[names[0]].map((_, i) => Object.fromEntries(names.map((name) => [name, columns[name][i]])));
   }
 
-  function sizeOf(figure) {
+  function sizeOf(figure, room = figure.place.clientWidth) {
     const { pixels, share, least, most } = figure.height;
-    const width = Math.max(220, figure.place.clientWidth);
+    const width = Math.max(220, room);
     return [width, Math.round(Math.min(most, Math.max(least, pixels, share * width)))];
+  }
+
+  const narrow = (width) => width < 480;
+
+  function configOf(width) {
+    const { legend, ...rest } = figures[0].spec.config;
+    // Vega-Lite has no name for this: legends one under the other, so that they fit any width.
+    const layout = { top: { direction: "vertical", anchor: "start" } };
+    return { ...rest, legend: { ...legend, layout, columns: narrow(width) ? 2 : legend.columns } };
   }
 
   async function embed(figure, view) {
     const [width, height] = sizeOf(figure);
+    figure.finalize?.();
     // With its rows from the start: a chart that begins empty has no scales to lay itself out by.
     const data = figure.spec.data.map((one) => (one.name in view.data ? { ...one, values: rowsOf(view.data[one.name]) } : one));
-    const { view: chart } = await vegaEmbed(figure.place.firstElementChild, { ...figure.spec, data, width, height }, {
+    const spec = { ...figure.spec, config: configOf(width), data, width, height };
+    const { view: chart, finalize } = await vegaEmbed(figure.place.firstElementChild, spec, {
       mode: "vega", actions: false, renderer: "svg", tooltip: { offsetX: 14, offsetY: 14 },
     });
-    Object.assign(figure, { chart, width });
-    new ResizeObserver(() => resize(figure)).observe(figure.place);
+    Object.assign(figure, { chart, finalize, width });
   }
 
   async function resize(figure) {
     const [width, height] = sizeOf(figure);
-    if (width === figure.width || figure.place.hidden || matchMedia("print").matches) return;
+    if (!figure.chart || width === figure.width || figure.place.hidden || matchMedia("print").matches) return;
+    if (narrow(width) !== narrow(figure.width)) return embed(figure, viewOf(figure));
     figure.width = width;
     await figure.chart.width(width).height(height).runAsync();
   }
 
   async function show(figure) {
     const view = viewOf(figure);
-    figure.place.hidden = figure.behind.hidden = !view;
+    figure.place.hidden = figure.foot.hidden = !view;
     figure.nothing.hidden = Boolean(view);
     if (!view) return;
     figure.place.setAttribute("aria-label", view.words);
@@ -104,6 +115,39 @@
     figure.behind.querySelector(".scroll").replaceChildren(table, left ? `… and ${left} lines more` : "");
   }
 
+  function pictureOf(figure) {
+    // On its own the drawing has no page to take its ink from.
+    const drawn = figure.place.querySelector("svg").cloneNode(true);
+    const { color } = getComputedStyle(document.body);
+    const { backgroundColor } = getComputedStyle(figure.place.closest("figure"));
+    drawn.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+    drawn.setAttribute("style", `color: ${color}; background: ${backgroundColor}`);
+    const text = new XMLSerializer().serializeToString(drawn).replaceAll("currentColor", color);
+    return new Blob([text], { type: "image/svg+xml" });
+  }
+
+  async function rastered(picture, background) {
+    const image = new Image();
+    image.src = URL.createObjectURL(picture);
+    await image.decode();
+    const canvas = document.createElement("canvas");
+    [canvas.width, canvas.height] = [3 * image.width, 3 * image.height];
+    const context = canvas.getContext("2d");
+    context.fillStyle = background;
+    context.fillRect(0, 0, canvas.width, canvas.height);
+    context.drawImage(image, 0, 0, canvas.width, canvas.height);
+    return new Promise((done) => canvas.toBlob(done));
+  }
+
+  async function save(figure, kind) {
+    const picture = pictureOf(figure);
+    const paper = getComputedStyle(figure.place.closest("figure")).backgroundColor;
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(kind === "svg" ? picture : await rastered(picture, paper));
+    link.download = `${figure.name}.${kind}`;
+    link.click();
+  }
+
   async function choose(name, value) {
     chosen[name] = value;
     for (const figure of figures) if (figure.by.includes(name)) await show(figure);
@@ -117,10 +161,26 @@
       choose(name, switches[name].options[input.value][0]);
     });
   }
+  // On paper the page is as wide as the paper, and nobody tells the charts by themselves.
+  addEventListener("beforeprint", () => {
+    for (const figure of figures) {
+      if (!figure.chart || figure.place.hidden) continue;
+      const [width, height] = sizeOf(figure, figure.place.closest("figure").matches(".wide") ? 640 : 295);
+      figure.width = width;
+      figure.chart.width(width).height(height).run();
+    }
+  });
+  addEventListener("afterprint", () => figures.forEach(resize));
+
   for (const figure of figures) {
     const element = document.getElementById(figure.name);
     figure.place = element.querySelector(".chart");
+    figure.foot = element.querySelector(".foot");
     figure.behind = element.querySelector("details");
+    for (const button of element.querySelectorAll("[data-save]")) {
+      button.addEventListener("click", () => save(figure, button.dataset.save));
+    }
+    new ResizeObserver(() => resize(figure)).observe(figure.place);
     figure.nothing = element.querySelector(".none");
     figure.nothing.textContent = figure.absent;
     figure.behind.addEventListener("toggle", () => figure.behind.open && tabulate(figure));
