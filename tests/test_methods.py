@@ -1,9 +1,11 @@
 """The table of methods."""
 
+from pathlib import Path
+
 import pytest
 
 from builders import small_mlp
-from lifelong.methods import METHODS, MethodError, method
+from lifelong.methods import METHODS, MethodError, markdown, method
 from lifelong.solve import Budget, SettingError
 
 
@@ -27,3 +29,8 @@ def test_every_method_takes_a_budget_and_a_seed(row) -> None:
 def test_a_setting_that_a_method_does_not_have_is_refused() -> None:
     with pytest.raises(SettingError, match=r"DNN has no setting 'strength'; it has \['mu'"):
         METHODS["DNN"].make(small_mlp(), changes={"strength": 1.0})
+
+
+def test_the_docs_show_the_table() -> None:
+    docs = (Path(__file__).parent.parent / "docs" / "baselines.md").read_text()
+    assert f"<!-- methods -->\n{markdown()}\n<!-- /methods -->" in docs

@@ -199,3 +199,13 @@ def method(name: str) -> Method:
         hint = f"did you mean {by_lower[near[0]].name}? " if near else ""
         raise MethodError(f"no method {name!r}; {hint}there are {', '.join(METHODS)}")
     return found
+
+
+def markdown() -> str:
+    """The table as docs/baselines.md shows it."""
+    head = "| method | what it is | code | from | in the paper |\n|---|---|---|---|---|\n"
+    return head + "\n".join(
+        f"| {row.name} | {row.about} | `{row.learner.__module__}.{row.learner.__name__}` "
+        f"| {row.citation} | {'yes' if row.in_paper else 'no'} |"
+        for row in METHODS.values()
+    )
