@@ -25,6 +25,7 @@ Methods: TypeAlias = Annotated[tuple[str, ...], arg(metavar="METHOD")]
 Parts: TypeAlias = Annotated[tuple[str, ...], arg(metavar="PART")]
 Out: TypeAlias = Annotated[Path, arg(metavar="DIR")]
 RESULTS = Path("results")
+FORMATS = ("png", "svg", "pdf", "csv")
 
 
 class Refusal(Exception):
@@ -40,6 +41,7 @@ def register(app: tyro.extras.SubcommandApp) -> None:
     app.command(name="run")(_run)
     app.command(name="list")(_list)
     app.command(name="table")(_table)
+    app.command(name="figure")(_figure)
     app.command(name="tune")(_tune)
 
 
@@ -200,6 +202,44 @@ def _table(
             return
         Console().print(as_table(chosen.title, found.measured))
         _tell_what_is_not_there(found)
+
+
+def _figure(
+    recipe: RecipeName,
+    /,
+    size: Size = "small",
+    seeds: Seeds = (),
+    methods: Methods = (),
+    out: Out = RESULTS,
+    to: Annotated[Path | None, arg(metavar="DIR")] = None,
+    formats: Annotated[tuple[str, ...], arg(metavar="png|svg|pdf|csv")] = FORMATS,
+) -> None:
+    """Draw the figure of an experiment from its stored runs: means and standard errors over seeds.
+
+    Args:
+        recipe: Which experiment.
+        size: Of which size.
+        seeds: Only of these; those of the recipe unless given.
+        methods: Only of these.
+        out: Directory in which `lifelong run` stored the runs.
+        to: Directory to draw into; figures in that directory unless given.
+        formats: Which of png, svg, pdf and csv, the numbers that are drawn.
+    """
+    with _plainly():
+        from lifelong.experiments.collect import collect
+        from lifelong.experiments.recipes import recipe as named
+        from lifelong.paper.figures import write_figure
+
+        unknown = [name for name in formats if name not in FORMATS]
+        if unknown:
+            raise Refusal(f"--formats are of {', '.join(FORMATS)}, not {unknown[0]!r}", 2)
+        chosen = named(recipe, size)
+        found = collect(chosen, out, seeds=_seeds(seeds) or chosen.seeds, methods=methods)
+        _require_some(found, chosen, out)
+        _tell_what_is_not_there(found, most=0)
+        place = to or out / "figures"
+        for file in write_figure(chosen.name, chosen.size, found.measured, place, formats):
+            print(file)
 
 
 def _tune(
