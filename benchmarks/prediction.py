@@ -1,0 +1,73 @@
+"""Prediction as of a task against an `nn.Sequential` of the same size.
+
+OMP_NUM_THREADS=1 python benchmarks/prediction.py
+"""
+
+from functools import partial
+
+import torch
+from side_by_side import Figure, figure, publish, ratio
+from torch import Tensor, nn
+
+from lifelong import DEN, Budget, Settings, mlp
+from lifelong.tasks import Task
+
+WIDTHS = (312, 128)
+
+
+def learned(tasks: int) -> DEN:
+    """A network that has grown a little with each of so many tasks; what it knows is no matter."""
+    generator = torch.Generator().manual_seed(0)
+    settings = Settings(start=1.0, k=1, limit=1, tau=0.0, worth=0.0, budget=Budget(steps=1))
+    learner = DEN(mlp(784, WIDTHS), settings)
+    for number in range(tasks):
+        x = torch.randn(24, 784, generator=generator)
+        y = torch.arange(24) % 2
+        learner.learn(Task(f"task {number}", (x, y), (x, y)))
+    return learner
+
+
+def sequential(learner: DEN, number: int) -> nn.Sequential:
+    """The same network as modules."""
+    tensors = learner.network.as_of(number).tensors
+    layers: list[nn.Module] = []
+    for name in ("hidden1", "hidden2", "head"):
+        weight = tensors[f"{name}.weight"]
+        layer = nn.Linear(weight.shape[1], weight.shape[0])
+        layer.weight.data, layer.bias.data = weight, tensors[f"{name}.bias"]
+        layers += [layer, nn.Sigmoid() if name == "head" else nn.ReLU()]
+    return nn.Sequential(*layers)
+
+
+def plainly(model: nn.Sequential, x: Tensor, times: int) -> None:
+    for _ in range(times):
+        with torch.no_grad():
+            model(x)
+
+
+def ours(learner: DEN, task: str, x: Tensor, times: int) -> None:
+    for _ in range(times):
+        learner.predict_proba(x, task=task)
+
+
+def figures() -> list[Figure]:
+    found = []
+    for tasks in (10, 200):
+        learner = learned(tasks)
+        middle = tasks // 2
+        model = sequential(learner, middle + 1)
+        for rows, times, target in ((10_000, 3, 1.10), (1, 500, 1.5)):
+            x = torch.randn(rows, 784)
+            torch.testing.assert_close(
+                learner.predict_proba(x, task=f"task {middle}"), model(x).detach()
+            )
+            predict = partial(ours, learner, f"task {middle}", x, times)
+            measured = ratio(predict, partial(plainly, model, x, times), turns=15)
+            name = f"prediction / nn.Sequential, {rows:,} row{'s'[: rows > 1]}, T = {tasks}"
+            found.append(figure(name, measured, target))
+    return found
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    publish(figures())
