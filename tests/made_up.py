@@ -1,5 +1,6 @@
 """Runs that nobody ran: of any number of tasks, with units that are born, shared and forgotten."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 import msgspec
@@ -101,10 +102,10 @@ def _record(
 ) -> TaskRecord:
     groups = {}
     for group, stamps in born.items():
-        old = sum(stamp < number for stamp in stamps)
+        old = bisect_left(stamps, number)
         drift = sigma * np.exp(generator.normal(0, 1, old)) * (generator.random(old) < 0.7)
         events = generator.integers(0, 9, 4).tolist() if number > 1 else [0] * 4
-        units = sum(stamp <= number for stamp in stamps)
+        units = bisect_right(stamps, number)
         groups[group] = GroupRecord(units, *events, drift=tuple(drift.tolist()))
     stages = ("retrain", "expand", "split") if number > 1 else ("first",)
     return TaskRecord(

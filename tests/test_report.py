@@ -22,7 +22,7 @@ from made_up import GROUPS, made_up
 EVIL = '<script>alert("x")</script>'
 ALSO_EVIL = '<img src="x" onerror="alert(1)">'
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
-SECONDS = 3.0  # that a page may take to be drawn
+SECONDS = 3  # that a page may take to be drawn
 
 
 def _renamed(run: Run, names: dict[str, str], **changes: Any) -> Run:
@@ -83,6 +83,8 @@ class Opened:
         tab.on("pageerror", lambda error: self._break(error))
         tab.on("dialog", lambda dialog: (self.said.append("a dialog"), dialog.dismiss()))
         tab.on("request", lambda request: self._ask(request))
+        self._devtools = tab.context.new_cdp_session(tab)
+        self._devtools.send("Performance.enable", {"timeDomain": "threadTicks"})
         tab.goto(file.as_uri())
         tab.wait_for_function("document.documentElement.dataset.drawn", timeout=60_000)
 
@@ -97,7 +99,9 @@ class Opened:
 
     @property
     def seconds(self) -> float:
-        return int(self.tab.evaluate("document.documentElement.dataset.drawn")) / 1000
+        """Of work on the page so far, however busy the machine is with other things."""
+        metrics = self._devtools.send("Performance.getMetrics")["metrics"]
+        return next(one["value"] for one in metrics if one["name"] == "TaskDuration")
 
     def table(self, figure: str) -> list[list[str]]:
         """What stands in the table behind a figure, headings first."""
@@ -450,7 +454,7 @@ def test_print_is_on_white_and_without_switches(opened: Callable[..., Opened], h
 
 @pytest.mark.parametrize("tasks", [50, 500])
 def test_many_tasks_are_drawn_in_time(opened: Callable[..., Opened], tasks: int) -> None:
-    """The one time that is asserted: it is a promise, and it hangs on how many marks are drawn."""
+    """A time is asserted: it is a promise, and it hangs on how many marks are drawn."""
     some = [
         made_up(tasks, newcomers=2),
         made_up(tasks, method="DNN-STL", grows=False, newcomers=2),
@@ -459,8 +463,7 @@ def test_many_tasks_are_drawn_in_time(opened: Callable[..., Opened], tasks: int)
     assert len(text) < 2_000_000
     seen = opened(text)
     assert seen.tab.locator("svg *").count() < 25_000
-    # On a machine that is busy with other things, the better of two.
-    assert seen.seconds < SECONDS or opened(text).seconds < SECONDS
+    assert seen.seconds < SECONDS
 
 
 def test_a_page_of_a_model_has_no_scores(opened: Callable[..., Opened]) -> None:

@@ -17,12 +17,14 @@ from lifelong.figures.drawing import MEASURES, Figure, methods
 from lifelong.runs import Run, RunError
 from lifelong.units import grows, shared_by_several, tells
 
+_FIRST = "DEN"  # what the others are measured against
 LIMIT = 1_900_000  # characters of a page, so that it can be sent by mail and opens at once
 
 
 def page(runs: Sequence[Run]) -> str:
     """The page of one or more runs on the same tasks: methods, seeds, or a saved model alone."""
     _refuse_strangers(runs)
+    runs = sorted(runs, key=lambda run: (run.method != _FIRST, not tells(run)))
     seeds = sorted({run.seed for run in runs})
     for kept in range(len(seeds), 0, -1):
         text = _page(runs, seeds[:kept])
@@ -295,6 +297,7 @@ def _for_page(figure: Figure) -> dict[str, Any]:
         "by": figure.by,
         "height": asdict(figure.height),
         "absent": figure.absent,
+        "wide": figure.wide,
         "table": [asdict(column) for column in table] if isinstance(table, tuple) else pivot,
         "views": [
             {"key": key, "words": view.words, "data": view.data}

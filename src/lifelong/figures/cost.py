@@ -17,16 +17,21 @@ from lifelong.figures.drawing import (
     bins,
     by_measure,
     by_run,
+    from_data,
     label,
     layered,
     method_color,
     methods,
     rounded,
     rows,
+    score_told,
+    task_names,
+    tasks_learned,
 )
 from lifelong.runs import Run
 
 _BARS = 60
+_LABELLED = 5  # methods whose names fit beside their points
 _REST = "surgery and the rest"
 _KINDS = {"all": "parameters", "non-zero": "nonzero"}
 
@@ -34,13 +39,14 @@ _KINDS = {"all": "parameters", "non-zero": "nonzero"}
 def performance(runs: Sequence[Run]) -> Figure:
     """Score at the end over parameters at the end: up and to the left is good."""
     names = methods(runs)
+    crowded = len(names) > _LABELLED
     tips = [
         alt.Tooltip("method:N"),
         alt.Tooltip("capacity:Q", format=".3f"),
-        alt.Tooltip("score:Q", format=".4f"),
+        score_told(),
         alt.Tooltip("seed:N", title="seed"),
     ]
-    base = alt.Chart(alt.NamedData(ROWS)).encode(
+    base = from_data().encode(
         x=alt.X(
             "capacity:Q",
             title="parameters / DNN-MTL's",
@@ -52,7 +58,7 @@ def performance(runs: Sequence[Run]) -> Figure:
             title="mean score at the end",
             scale=alt.Scale(zero=False, nice=False, padding=24),
         ),
-        color=method_color(names).legend(None),
+        color=method_color(names) if crowded else method_color(names).legend(None),
         tooltip=tips,
     )
     means = base.transform_filter("datum.seed == 'mean'")
@@ -65,7 +71,7 @@ def performance(runs: Sequence[Run]) -> Figure:
         layered(
             seeds.encode(size=alt.value(30)),
             means.mark_point(filled=True, opacity=1, size=130),
-            means.mark_text(dy=-14, fontSize=12).encode(text="method:N"),
+            *([] if crowded else [means.mark_text(dy=-14, fontSize=12).encode(text="method:N")]),
         ),
         ("measure",),
         by_measure(runs, _performance_view),
@@ -81,13 +87,8 @@ def performance(runs: Sequence[Run]) -> Figure:
 
 def sizes(runs: Sequence[Run]) -> Figure:
     """Parameters, and those that are not zero, as tasks come."""
-    chart = alt.Chart(alt.NamedData(ROWS)).encode(
-        x=alt.X(
-            "tasks:Q",
-            title="tasks learned",
-            scale=alt.Scale(nice=False, zero=False),
-            axis=alt.Axis(tickMinStep=1, format="d"),
-        ),
+    chart = from_data().encode(
+        x=tasks_learned(),
         y=alt.Y("parameters:Q", title="parameters", axis=alt.Axis(format="~s")),
         color=method_color(methods(runs)),
         strokeDash=alt.StrokeDash(
@@ -125,10 +126,10 @@ def seconds(runs: Sequence[Run]) -> Figure:
     """What each task took, by stage of its learning."""
     stages = [*dict.fromkeys(s.name for run in runs for r in run.records for s in r.stages), _REST]
     chart = (
-        alt.Chart(alt.NamedData(ROWS))
+        from_data()
         .mark_bar()
         .encode(
-            x=alt.X("task:N", sort=None, title=None),
+            x=alt.X("task:N", sort=None, title=None, axis=task_names()),
             y=alt.Y("seconds:Q", title="seconds"),
             color=alt.Color(
                 "stage:N",

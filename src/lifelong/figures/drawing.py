@@ -63,6 +63,11 @@ class Pivot:
     heading: str
 
 
+OVER_SEEDS = (
+    Column("score", "score", 4),
+    Column("low", "lowest seed", 4),
+    Column("high", "highest seed", 4),
+)
 Key: TypeAlias = tuple[str | int, ...]
 Table: TypeAlias = tuple[Column, ...] | Pivot
 
@@ -151,6 +156,19 @@ def by_measure(runs: Sequence[Run], view: Callable[[Sequence[Run], str], View]) 
     return {(measure,): view(scored, measure) for measure in MEASURES} if scored else {}
 
 
+def score_told(value: str = "score") -> alt.Tooltip:
+    """A score, to whoever points at it."""
+    return alt.Tooltip(f"{value}:Q", format=".4f")
+
+
+def over_seeds_told() -> list[alt.Tooltip]:
+    """A score with the lowest and the highest seed."""
+    return [
+        score_told(),
+        *(score_told(each).title(f"{each}est seed") for each in ("low", "high")),
+    ]
+
+
 def methods(runs: Iterable[Run]) -> tuple[str, ...]:
     """Names, each once, in the order of the runs."""
     return tuple(dict.fromkeys(run.method for run in runs))
@@ -167,6 +185,27 @@ def task_color(field: str = "born", legend: bool = True) -> alt.Color:
 def method_color(names: Sequence[str]) -> alt.Color:
     colors = [_METHODS[place % len(_METHODS)] for place in range(len(names))]
     return alt.Color("method:N", scale=alt.Scale(domain=list(names), range=colors), title=None)
+
+
+def from_data(name: str = ROWS) -> alt.Chart:
+    """A chart of the data of this name."""
+    return alt.Chart(alt.NamedData(name))
+
+
+def task_names(**options: Any) -> alt.Axis:
+    """An axis with the names of tasks; of a long one the beginning and the end."""
+    shortened = "length(datum.label) > 17 ? slice(datum.label, 0, 8) + '…' + slice(datum.label, -8)"
+    return alt.Axis(labelExpr=f"{shortened} : datum.label", **options)
+
+
+def tasks_learned(field: str = "tasks") -> alt.X:
+    """How many tasks were learned, from left to right."""
+    return alt.X(
+        f"{field}:Q",
+        title="tasks learned",
+        scale=alt.Scale(nice=False, zero=False),
+        axis=alt.Axis(tickMinStep=1, format="d"),
+    )
 
 
 def layered(*charts: alt.Chart) -> alt.LayerChart:
@@ -221,10 +260,10 @@ _CONFIG: dict[str, Any] = {
         "titleFontSize": 12,
         "titleFontWeight": "normal",
         "titlePadding": 8,
-        "labelLimit": 110,
+        "labelLimit": 150,
         "labelOverlap": True,
     },
-    "axisXBand": {"labelAngle": -45, "labelLimit": 90},
+    "axisXBand": {"labelAngle": -45},
     "axisBand": {"ticks": False, "domain": False, "labelPadding": 6},
     "legend": {
         "orient": "top",

@@ -17,10 +17,13 @@ from lifelong.figures.drawing import (
     bins,
     by_run,
     by_run_and_measure,
+    from_data,
     layered,
     rounded,
     rows,
+    score_told,
     task_color,
+    tasks_learned,
 )
 from lifelong.runs import Run
 
@@ -36,13 +39,8 @@ def curves(runs: Sequence[Run]) -> Figure:
     pointed = alt.selection_point(
         on="pointerover", clear="pointerout", fields=["task"], empty=True, nearest=False
     )
-    base = alt.Chart(alt.NamedData(ROWS)).encode(
-        x=alt.X(
-            "stage:Q",
-            title="tasks learned",
-            scale=alt.Scale(nice=False, zero=False),
-            axis=alt.Axis(tickMinStep=1, format="d"),
-        ),
+    base = from_data().encode(
+        x=tasks_learned("stage"),
         y=alt.Y("score:Q", title="score", scale=alt.Scale(zero=False)),
         detail="task:N",
         color=task_color("number", legend=False),
@@ -52,7 +50,7 @@ def curves(runs: Sequence[Run]) -> Figure:
         tooltip=[
             "task:N",
             alt.Tooltip("after:N", title="after learning"),
-            alt.Tooltip("score:Q", format=".4f"),
+            score_told(),
             alt.Tooltip("change:Q", format="+.4f", title="since it was learned"),
         ]
     )
@@ -81,7 +79,7 @@ def distances(runs: Sequence[Run]) -> Figure:
     x = alt.X("low:Q", title="drift of a unit", scale=alt.Scale(type="log", base=2, nice=False))
     y = alt.Y("top:Q", axis=None, scale=alt.Scale(nice=False))
     bars = (
-        alt.Chart(alt.NamedData(ROWS))
+        from_data()
         .mark_rect(stroke="none")
         .encode(
             x=x.axis(format=".2~g", tickCount=6, labelOverlap="greedy"),
@@ -104,12 +102,12 @@ def distances(runs: Sequence[Run]) -> Figure:
         )
     )
     names = (
-        alt.Chart(alt.NamedData("layers"))
+        from_data("layers")
         .mark_text(align="left", baseline="top", color=INK, fontSize=12)
         .encode(x=alt.value(2), y="head:Q", text="title:N")
     )
     line = (
-        alt.Chart(alt.NamedData("sigma"))
+        from_data("sigma")
         .mark_rule(color=INK, strokeWidth=1.5, strokeDash=[5, 3])
         .encode(x="sigma:Q", tooltip=[alt.Tooltip("sigma:Q")])
     )

@@ -14,10 +14,12 @@ from lifelong.figures.drawing import (
     View,
     bins,
     by_run,
+    from_data,
     label,
     layered,
     rows,
     task_color,
+    task_names,
 )
 from lifelong.runs import Run
 from lifelong.units import EVENTS, grows, units_by_task
@@ -29,7 +31,7 @@ NO_GROWTH = "The network of this method does not grow."
 
 def births(runs: Sequence[Run]) -> Figure:
     """Each layer as a bar of its units in order of birth."""
-    base = alt.Chart(alt.NamedData(ROWS)).encode(y=alt.Y("layer:N", sort=None, title=None))
+    base = from_data().encode(y=alt.Y("layer:N", sort=None, title=None))
     tips = [
         alt.Tooltip("layer:N"),
         alt.Tooltip("task:N", title="introduced by"),
@@ -38,13 +40,13 @@ def births(runs: Sequence[Run]) -> Figure:
         alt.Tooltip("so_far:Q", title="units by then"),
     ]
     bars = base.mark_bar(height={"band": 0.62}, stroke="none").encode(
-        x=alt.X("before:Q", title="units", axis=alt.Axis(tickMinStep=1)),
+        x=alt.X("before:Q", title="units", axis=alt.Axis(tickMinStep=1, tickCount=10)),
         x2="so_far:Q",
         color=task_color("born"),
         tooltip=tips,
     )
     base_widths = (
-        alt.Chart(alt.NamedData("base"))
+        from_data("base")
         .mark_tick(color=INK, thickness=2.5, height={"band": 0.86})
         .encode(
             y=alt.Y("layer:N", sort=None),
@@ -77,8 +79,8 @@ def events(runs: Sequence[Run]) -> Figure:
     """How many units were selected, added, dropped and split, a line for each layer and event."""
     count = len(runs[0].tasks)
     layers = max(len(run.widths) for run in runs)
-    base = alt.Chart(alt.NamedData(ROWS)).encode(
-        x=alt.X("task:N", sort=None, title=None),
+    base = from_data().encode(
+        x=alt.X("task:N", sort=None, title=None, axis=task_names()),
         y=alt.Y("line:N", sort=None, title=None),
         tooltip=[
             "layer:N",

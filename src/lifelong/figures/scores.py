@@ -7,6 +7,7 @@ import numpy as np
 
 from lifelong.figures.drawing import (
     MEASURES,
+    OVER_SEEDS,
     ROWS,
     Column,
     Figure,
@@ -16,13 +17,18 @@ from lifelong.figures.drawing import (
     bins,
     by_measure,
     by_run_and_measure,
+    from_data,
     label,
     layered,
     method_color,
     methods,
+    over_seeds_told,
     rounded,
     rows,
+    score_told,
     spread,
+    task_names,
+    tasks_learned,
 )
 from lifelong.results import MEANING
 from lifelong.runs import Run
@@ -51,13 +57,13 @@ def matrix(runs: Sequence[Run]) -> Figure:
 
 def heat_map(count: int, line: str, column: str, value: str) -> alt.LayerChart:
     """Of `value` at (line, task), with the numbers in the cells where they fit."""
-    base = alt.Chart(alt.NamedData(ROWS)).encode(
-        x=alt.X("task:N", sort=None, title=column),
-        y=alt.Y("line:N", sort=None, title=line),
+    base = from_data().encode(
+        x=alt.X("task:N", sort=None, title=column, axis=task_names()),
+        y=alt.Y("line:N", sort=None, title=line, axis=task_names()),
         tooltip=[
             alt.Tooltip("line:N", title=line),
             alt.Tooltip("task:N", title=column),
-            alt.Tooltip(f"{value}:Q", format=".4f"),
+            score_told(value),
         ],
     )
     shade = alt.Color(
@@ -95,9 +101,7 @@ def averages(runs: Sequence[Run]) -> Figure:
         (
             Column("method", "method"),
             Column("tasks", "tasks learned"),
-            Column("score", "mean score", 4),
-            Column("low", "lowest seed", 4),
-            Column("high", "highest seed", 4),
+            *OVER_SEEDS,
         ),
         Height(share=0.9, least=280, most=640),
     )
@@ -106,17 +110,11 @@ def averages(runs: Sequence[Run]) -> Figure:
 def by_task(runs: Sequence[Run]) -> Figure:
     """Every method on every task, at the end."""
     names = methods(runs)
-    base = alt.Chart(alt.NamedData(ROWS)).encode(
-        x=alt.X("task:N", sort=None, title=None, axis=alt.Axis(grid=True)),
+    base = from_data().encode(
+        x=alt.X("task:N", sort=None, title=None, axis=task_names(grid=True)),
         xOffset=alt.XOffset("method:N", sort=list(names)),
         color=method_color(names),
-        tooltip=[
-            "method:N",
-            "task:N",
-            alt.Tooltip("score:Q", format=".4f"),
-            alt.Tooltip("low:Q", format=".4f", title="lowest seed"),
-            alt.Tooltip("high:Q", format=".4f", title="highest seed"),
-        ],
+        tooltip=[alt.Tooltip("method:N"), alt.Tooltip("task:N"), *over_seeds_told()],
     )
     scale = alt.Scale(zero=False)
     span = base.mark_rule(strokeWidth=3, opacity=0.35).encode(
@@ -138,9 +136,7 @@ def by_task(runs: Sequence[Run]) -> Figure:
         (
             Column("task", "task"),
             Column("method", "method"),
-            Column("score", "score", 4),
-            Column("low", "lowest seed", 4),
-            Column("high", "highest seed", 4),
+            *OVER_SEEDS,
         ),
         Height(share=0.4, least=280, most=420),
         wide=True,
@@ -206,13 +202,8 @@ def _by_task_view(runs: Sequence[Run], measure: str) -> View:
 
 def _lines(runs: Sequence[Run]) -> alt.LayerChart:
     """A line a method with the band between its seeds."""
-    base = alt.Chart(alt.NamedData(ROWS)).encode(
-        x=alt.X(
-            "tasks:Q",
-            title="tasks learned",
-            scale=alt.Scale(nice=False, zero=False),
-            axis=alt.Axis(tickMinStep=1, format="d"),
-        ),
+    base = from_data().encode(
+        x=tasks_learned(),
         color=method_color(methods(runs)),
     )
     scale = alt.Scale(zero=False)
@@ -227,11 +218,9 @@ def _lines(runs: Sequence[Run]) -> alt.LayerChart:
     points = base.mark_point(filled=True, size=50).encode(
         y=y,
         tooltip=[
-            "method:N",
+            alt.Tooltip("method:N"),
             alt.Tooltip("tasks:Q", title="tasks learned"),
-            alt.Tooltip("score:Q", format=".4f"),
-            alt.Tooltip("low:Q", format=".4f", title="lowest seed"),
-            alt.Tooltip("high:Q", format=".4f", title="highest seed"),
+            *over_seeds_told(),
         ],
     )
     return layered(band, line, points)

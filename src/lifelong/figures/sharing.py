@@ -19,11 +19,13 @@ from lifelong.figures.drawing import (
     View,
     bins,
     by_run,
+    from_data,
     label,
     layered,
     rounded,
     rows,
     task_color,
+    task_names,
 )
 from lifelong.figures.scores import MOST, heat_map
 from lifelong.runs import Run
@@ -39,19 +41,19 @@ _NOBODY = "This method cannot tell which units a task uses."
 def weave(runs: Sequence[Run]) -> Figure:
     """A line for each task, a column for each unit: filled where the task uses the unit."""
     cells = (
-        alt.Chart(alt.NamedData("cells"))
+        from_data("cells")
         .mark_rect(stroke="none")
         .encode(
             x=alt.X("start:Q", axis=None),
             x2="end:Q",
-            y=alt.Y("task:N", sort=None, title=None),
+            y=_task_lines(),
             color=task_color("born", legend=False),
             opacity=alt.Opacity("share:Q", legend=None, scale=_FROM_0_TO_1),
         )
     )
     pointed = alt.selection_point(on="pointerover", clear="pointerout", empty=False, nearest=False)
     units = (
-        alt.Chart(alt.NamedData(ROWS))
+        from_data()
         .mark_rect(stroke=INK)
         .encode(
             x=alt.X("start:Q", axis=None),
@@ -70,12 +72,12 @@ def weave(runs: Sequence[Run]) -> Figure:
         .add_params(pointed)
     )
     own = (
-        alt.Chart(alt.NamedData("tasks"))
+        from_data("tasks")
         .mark_rect(stroke="none", cornerRadius=2)
         .encode(
             x=alt.X("start:Q", axis=None),
             x2="end:Q",
-            y=alt.Y("task:N", sort=None, title=None),
+            y=_task_lines(),
             color=task_color("number", legend=False),
             tooltip=[
                 "task:N",
@@ -86,16 +88,22 @@ def weave(runs: Sequence[Run]) -> Figure:
         )
     )
     there = (
-        alt.Chart(alt.NamedData("there"))
+        from_data("there")
         .mark_rect(stroke="none", fill=INK, opacity=0.07)
         .encode(
             x=alt.X("start:Q", axis=None, scale=alt.Scale(nice=False, zero=False)),
             x2="end:Q",
-            y=alt.Y("task:N", sort=None, title=None, scale=alt.Scale(paddingInner=0.12)),
+            y=alt.Y(
+                "task:N",
+                sort=None,
+                title=None,
+                axis=task_names(),
+                scale=alt.Scale(paddingInner=0.12),
+            ),
         )
     )
     heads = (
-        alt.Chart(alt.NamedData("layers"))
+        from_data("layers")
         .mark_text(align="left", fontSize=12, fontWeight=600, color=INK, dy=-8)
         .encode(x=alt.X("start:Q", axis=None), y=alt.value(0), text="title:N")
     )
@@ -126,10 +134,10 @@ def weave(runs: Sequence[Run]) -> Figure:
 def sources(runs: Sequence[Run]) -> Figure:
     """Of the units that a task uses, how many each task introduced."""
     chart = (
-        alt.Chart(alt.NamedData(ROWS))
+        from_data()
         .mark_bar(stroke="none")
         .encode(
-            y=alt.Y("task:N", sort=None, title=None),
+            y=_task_lines(),
             x=alt.X("units:Q", title="units used", axis=alt.Axis(tickMinStep=1)),
             color=task_color("born"),
             order=alt.Order("born:Q"),
@@ -182,6 +190,10 @@ def overlap(runs: Sequence[Run]) -> Figure:
         Height(share=0.9, least=280, most=640),
         _NOBODY,
     )
+
+
+def _task_lines() -> alt.Y:
+    return alt.Y("task:N", sort=None, title=None, axis=task_names())
 
 
 _FROM_0_TO_1 = alt.Scale(domain=[0, 1], range=[0, 1])

@@ -24,11 +24,11 @@
 
   const narrow = (width) => width < 480;
 
-  function configOf(width) {
-    const { legend, ...rest } = figures[0].spec.config;
+  function configOf(figure, width) {
+    const { legend, ...rest } = figure.spec.config;
     // Vega-Lite has no name for this: legends one under the other, so that they fit any width.
     const layout = { top: { direction: "vertical", anchor: "start" } };
-    return { ...rest, legend: { ...legend, layout, columns: narrow(width) ? 2 : legend.columns } };
+    return { ...rest, legend: { ...legend, layout, columns: narrow(width) ? 2 : legend.columns * (figure.wide ? 2 : 1) } };
   }
 
   async function embed(figure, view) {
@@ -36,7 +36,7 @@
     figure.finalize?.();
     // With its rows from the start: a chart that begins empty has no scales to lay itself out by.
     const data = figure.spec.data.map((one) => (one.name in view.data ? { ...one, values: rowsOf(view.data[one.name]) } : one));
-    const spec = { ...figure.spec, config: configOf(width), data, width, height };
+    const spec = { ...figure.spec, config: configOf(figure, width), data, width, height };
     const { view: chart, finalize } = await vegaEmbed(figure.place.firstElementChild, spec, {
       mode: "vega", actions: false, renderer: "svg", tooltip: { offsetX: 14, offsetY: 14 },
     });
@@ -165,7 +165,7 @@
   addEventListener("beforeprint", () => {
     for (const figure of figures) {
       if (!figure.chart || figure.place.hidden) continue;
-      const [width, height] = sizeOf(figure, figure.place.closest("figure").matches(".wide") ? 640 : 295);
+      const [width, height] = sizeOf(figure, figure.wide ? 640 : 295);
       figure.width = width;
       figure.chart.width(width).height(height).run();
     }
