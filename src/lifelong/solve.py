@@ -290,7 +290,15 @@ class _Training:
 
     def go_on_from(self, page: Page) -> None:
         """Be what wrote this page, to the bit."""
-        self.at = _facts(page, _At)
+        self.at = at = _facts(page, _At)
+        budget = self._budget
+        if not (
+            0 < at.rate <= budget.learning_rate
+            and 0 <= at.taken <= budget.steps
+            and len(at.consumed) == len(self._passes)
+            and all(0 <= count <= at.taken for count in at.consumed)
+        ):
+            raise _misfit(page, f"{at} is not on the way of this training")
         self._since -= self.at.seconds
         _fill(self._state(), page, "now")
         _fill(self._best.kept, page, "best")
@@ -299,8 +307,9 @@ class _Training:
         self._fill_optimiser(page)
         states = [torch.zeros_like(self._generator.get_state()) for _ in self._passes]
         _fill({str(n): state for n, state in enumerate(states)}, page, "pass")
-        for passes, state, count in zip(self._passes, states, self.at.consumed, strict=True):
-            passes.go_on_from(state, count)
+        for passes, state, count in zip(self._passes, states, at.consumed, strict=True):
+            _set_state(self._generator, state, page)
+            passes.skip(count)
         _set_generator(self._generator, page)
 
     def _fill_optimiser(self, page: Page) -> None:
@@ -392,13 +401,9 @@ class _Passes:
         self.consumed += 1
         return batch
 
-    def go_on_from(self, began: Tensor, consumed: int) -> None:
-        """Be after so many batches of a pass that began with the generator in this state."""
-        if consumed == 0:
-            return
-        self._generator.set_state(began)
-        self._begin()
-        for _ in range(consumed):
+    def skip(self, count: int) -> None:
+        """Be after so many batches of a pass that begins here."""
+        for _ in range(count):
             next(self)
 
     def _begin(self) -> None:
@@ -469,9 +474,14 @@ def _facts(page: Page, kind: type[Facts]) -> Facts:
     try:
         return msgspec.convert(page.facts, kind)
     except msgspec.ValidationError as error:
-        raise CheckpointError(
-            f"{page.stage}: its checkpoint is damaged: {error}; remove it to learn from the start"
-        ) from error
+        raise _misfit(page, str(error)) from error
+
+
+def _misfit(page: Page, why: str) -> CheckpointError:
+    return CheckpointError(
+        f"{page.stage}: its checkpoint does not fit: {why}; remove the checkpoint to learn from "
+        "the start"
+    )
 
 
 def _under(prefix: str, tensors: Tensors) -> dict[str, Tensor]:
@@ -490,14 +500,19 @@ def _fill(targets: Tensors, page: Page, prefix: str) -> None:
         source = page.tensors.get(f"{prefix}/{name}")
         if source is None or (source.shape, source.dtype) != (target.shape, target.dtype):
             came = "nothing" if source is None else f"{source.dtype} of {tuple(source.shape)}"
-            raise CheckpointError(
-                f"{page.stage}: its checkpoint has {came} for {prefix} {name}, not {target.dtype} "
-                f"of {tuple(target.shape)}; remove the checkpoint to learn from the start"
-            )
+            expected = f"{target.dtype} of {tuple(target.shape)}"
+            raise _misfit(page, f"{came} for {prefix} {name}, not {expected}")
         target.copy_(source)
 
 
 def _set_generator(generator: torch.Generator, page: Page) -> None:
     state = generator.get_state()
     _fill({"": state}, page, "generator")
-    generator.set_state(state)
+    _set_state(generator, state, page)
+
+
+def _set_state(generator: torch.Generator, state: Tensor, page: Page) -> None:
+    try:
+        generator.set_state(state)
+    except RuntimeError as error:
+        raise _misfit(page, str(error)) from error

@@ -68,7 +68,7 @@ def test_absent_files_are_downloaded_and_verified(mnist_dir, site, tmp_path, mon
     ("content", "message"),
     [
         (idx(np.zeros((3, 28, 28)))[:-1], r"announces shape \(3, 28, 28\), that is 2,368 bytes"),
-        (idx(np.zeros((3, 28, 28))) + b"\0", "but there are 2,369; the file is cut off or damaged"),
+        (idx(np.zeros((3, 28, 28))) + b"\0", "but there are at least 2,369; the file is cut off"),
         (idx(np.zeros((3, 28))), "starts with 00000803, this one with 00000802"),
         (b"PK\x03\x04 a zip file", "starts with 00000803, this one with 504b0304"),
         (idx(np.zeros((3, 28, 28)))[:9], "cut off or damaged"),

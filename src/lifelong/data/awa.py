@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lifelong.data.features import DIMENSIONS, PER_CLASS, animal_tasks
-from lifelong.data.files import DataError, Remote, absent, data_directory, fetch_archive
+from lifelong.data.files import DataError, Remote, absent, data_directory, fetch_archive, readable
 from lifelong.streams import Order, Stream
 
 DECAF = "Animals_with_Attributes/Features/decaf"
@@ -122,12 +122,8 @@ def _resnet(directory: Path) -> _Table:
 
 def _class_names(path: Path) -> dict[int, str]:
     """Lines of a number and a name."""
-    pairs = [
-        line.split()
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines()
-        if line.strip()
-    ]
-    if not all(len(pair) == 2 and pair[0].isdigit() for pair in pairs):
+    pairs = [line.split() for line in _text(path).splitlines() if line.strip()]
+    if not all(len(pair) == 2 and pair[0].isdecimal() for pair in pairs):
         raise DataError(f"{path}: every line must hold a number and a name; get the file again")
     return {int(number): name for number, name in pairs}
 
@@ -152,13 +148,18 @@ def _read_lines(path: Path, count: int, rows: NDArray[np.int64]) -> NDArray[np.f
 
 
 def _numbered(path: Path) -> Iterator[tuple[int, str]]:
-    with path.open(encoding="utf-8", errors="replace") as lines:
+    with readable(path), path.open(encoding="utf-8", errors="replace") as lines:
         yield from enumerate(line for line in lines if line.strip())
 
 
 def _words(path: Path) -> list[str]:
     # A byte that is no text becomes a word that is no number, which is refused with the path.
-    return path.read_text(encoding="utf-8", errors="replace").split()
+    return _text(path).split()
+
+
+def _text(path: Path) -> str:
+    with readable(path):
+        return path.read_text(encoding="utf-8", errors="replace")
 
 
 def _numbers(path: Path, words: list[str]) -> NDArray[np.float32]:

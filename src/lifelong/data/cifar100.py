@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from lifelong.data.files import DataError, Remote, data_directory, fetch_archive
+from lifelong.data.files import DataError, Remote, data_directory, fetch_archive, readable
 from lifelong.parts import hold_out
 from lifelong.streams import Order, Stream, class_groups
 from lifelong.tasks import Kind
@@ -66,7 +66,8 @@ def cifar_100(
 
 def read_bin(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Images of shape (rows, 3, 32, 32) and their fine labels: views of the bytes, no copy."""
-    content = np.fromfile(path, np.uint8)
+    with readable(path):
+        content = np.fromfile(path, np.uint8)
     if len(content) == 0 or len(content) % ROW:
         raise DataError(
             f"{path}: a row is {ROW:,} bytes, but {len(content):,} bytes are not a whole number of "
@@ -84,4 +85,5 @@ def read_bin(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
 
 def read_names(path: Path) -> list[str]:
     """Names of the classes, one a line, in the order of their labels."""
-    return path.read_text(encoding="utf-8", errors="replace").split()
+    with readable(path):
+        return path.read_text(encoding="utf-8", errors="replace").split()

@@ -6,8 +6,10 @@ standardised by one mean and one standard deviation, those of all training value
 component by its own would raise those that hardly vary to the rank of the first.
 """
 
+import math
 import os
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
-from lifelong.data.files import DataError, data_directory
+from lifelong.data.files import MOST_INFLATED, DataError, data_directory, readable
 from lifelong.parts import consecutive, require_finite, split
 from lifelong.streams import Order, Stream, one_versus_rest
 
@@ -75,6 +77,8 @@ def animal_tasks(
     """One-versus-rest tasks over rows drawn by their labels; only these rows are then read."""
     if dimensions < 1:
         raise DataError(f"dimensions must be at least 1, not {dimensions}")
+    if len(labels) == 0:
+        raise DataError(f"{source}: there are no rows in it; get the files again")
     numbers = np.arange(len(labels))[:, None]
     drawn = split(numbers, labels, per_class, seed=seed, test=test, classes=classes)
     rows = [part.rows for part in drawn.each]
@@ -89,17 +93,56 @@ def animal_tasks(
 def read_npz(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays of an npz file of features, checked; nothing is ever unpickled."""
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            table = {
-                name: archive[name] for name in ("x", "y", "split", "names") if name in archive
+        with readable(path), path.open("rb") as file, zipfile.ZipFile(file) as archive:
+            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            table: dict[str, NDArray[Any]] = {
+                name: _array(archive, members[name], path.stat().st_size)
+                for name in ("x", "y", "split", "names")
+                if name in members
             }
-    except (ValueError, OSError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+    except _NOT_AN_NPZ as error:
         raise DataError(
             f"{path}: not a whole npz file of plain arrays ({error}); write it with "
             "numpy.savez(path, x=..., y=...)"
         ) from error
     _check_table(path, table)
     return table
+
+
+# What zipfile, zlib and numpy's reader of arrays raise on bytes that are not what they expect.
+_NOT_AN_NPZ = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    OverflowError,
+    RuntimeError,  # NotImplementedError and RecursionError among them
+    SyntaxError,
+    MemoryError,
+)
+
+
+def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, size: int) -> NDArray[Any]:
+    """One array, if the bytes that it says it has can be in a file of this size."""
+    with archive.open(info) as member:
+        version = np.lib.format.read_magic(member)
+        if version not in _HEADERS:
+            raise ValueError(f"arrays of version {version} are not read")
+        shape, _, dtype = _HEADERS[version](member)
+    told = math.prod(shape) * dtype.itemsize
+    if min(shape, default=0) < 0 or told > min(info.file_size, MOST_INFLATED * size):
+        raise ValueError(f"{info.filename} announces {told:,} bytes, more than it can have")
+    with archive.open(info) as member:
+        return np.asarray(np.lib.format.read_array(member, allow_pickle=False))
+
+
+_HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
 
 
 def _check_table(path: Path, table: dict[str, NDArray[Any]]) -> None:

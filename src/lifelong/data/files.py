@@ -10,7 +10,8 @@ import shutil
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, final
@@ -19,6 +20,7 @@ import pooch
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 VARIABLE = "LIFELONG_DATA"
+MOST_INFLATED = 1100  # bytes that deflate can make of one: a file that says more is damaged
 
 
 class DataError(ValueError):
@@ -74,6 +76,17 @@ def fetch_archive(
     finally:
         if not brought:
             archive.unlink(missing_ok=True)
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """What the system has to say about a file that is read within, with the file's name."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"{path}: cannot be read ({error.strerror or error}); put the file there, or mend it"
+        ) from error
 
 
 def absent(data_set: str, directory: Path, names: list[str], why: str) -> DataError:

@@ -6,15 +6,24 @@ up a speck of ink there.
 """
 
 import gzip
+import math
 import os
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lifelong.data.files import DataError, Remote, data_directory, fetch, present
+from lifelong.data.files import (
+    MOST_INFLATED,
+    DataError,
+    Remote,
+    data_directory,
+    fetch,
+    present,
+    readable,
+)
 from lifelong.parts import Parts, hold_out
 from lifelong.scale import Standardise
 from lifelong.streams import Order, Stream, one_versus_rest, permutations
@@ -89,22 +98,31 @@ def read_mnist(
 
 def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
     """The bytes of an idx file, plain or gzipped, checked against its own header."""
-    content = _content(path)
-    magic = bytes([0, 0, UNSIGNED_BYTE, dimensions])
-    if content[:4] != magic:
-        raise DataError(
-            f"{path}: an idx file of bytes in {dimensions} dimensions starts with {magic.hex()}, "
-            f"this one with {content[:4].hex() or 'nothing'}; it is another file or not whole"
-        )
     header = 4 + 4 * dimensions
-    shape = tuple(int(n) for n in np.frombuffer(content[4:header].ljust(header - 4, b"\0"), ">u4"))
-    expected = header + int(np.prod(shape, dtype=np.int64))
+    with readable(path), _opened(path) as stream:
+        content = _read(path, stream, header)
+        shape = _idx_shape(path, content, dimensions)
+        expected = header + math.prod(shape)
+        # No more is asked for than a file of this size can hold, whatever the header says.
+        most = MOST_INFLATED * path.stat().st_size
+        content += _read(path, stream, min(expected, most) - len(content) + 1)
     if len(content) != expected:
         raise DataError(
             f"{path}: its header announces shape {shape}, that is {expected:,} bytes, but there "
-            f"are {len(content):,}; the file is cut off or damaged: get it again"
+            f"are {'at least ' if len(content) > expected else ''}{len(content):,}; the file is "
+            "cut off or damaged: get it again"
         )
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
+
+
+def _idx_shape(path: Path, header: bytes, dimensions: int) -> tuple[int, ...]:
+    magic = bytes([0, 0, UNSIGNED_BYTE, dimensions])
+    if header[:4] != magic:
+        raise DataError(
+            f"{path}: an idx file of bytes in {dimensions} dimensions starts with {magic.hex()}, "
+            f"this one with {header[:4].hex() or 'nothing'}; it is another file or not whole"
+        )
+    return tuple(int(n) for n in np.frombuffer(header[4:].ljust(4 * dimensions, b"\0"), ">u4"))
 
 
 def _parts(data_dir: str | os.PathLike[str] | None, valid: int, seed: int) -> Parts:
@@ -133,13 +151,14 @@ def _read_pair(images: Path, labels: Path) -> tuple[NDArray[np.uint8], NDArray[n
     return pixels, digits
 
 
-def _content(path: Path) -> bytes:
-    packed = path.read_bytes()
-    if path.suffix != ".gz":
-        return packed
+def _opened(path: Path) -> BinaryIO:
+    return cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
+
+
+def _read(path: Path, stream: BinaryIO, size: int) -> bytes:
     try:
-        return gzip.decompress(packed)
-    except (OSError, EOFError, zlib.error) as error:
+        return stream.read(size)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(
             f"{path}: not a whole gzip file ({error}); remove it and get it again"
         ) from error

@@ -26,7 +26,7 @@ from sklearn.datasets import load_sample_images
 from torch import Tensor
 from torch.nn.functional import grid_sample
 
-from lifelong.data.files import DataError, data_directory, present
+from lifelong.data.files import DataError, data_directory, present, readable
 from lifelong.data.mnist import read_mnist
 from lifelong.parts import Parts, consecutive, generator_for, split
 from lifelong.streams import Order, Stream, one_versus_rest
@@ -88,7 +88,7 @@ def mnist_variation(
 def read_amat(path: Path) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Rows of 784 numbers and a label, as text."""
     try:
-        with warnings.catch_warnings():
+        with readable(path), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that a file is empty is an error here, and said below
             rows = np.loadtxt(path, dtype=np.float32, ndmin=2)
     except ValueError as error:
