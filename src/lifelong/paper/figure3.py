@@ -1,9 +1,7 @@
 """Figure 3: average AUROC over the number of tasks (top), and over capacity (bottom)."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -26,6 +24,7 @@ def series(measured: Sequence[Measured]) -> tuple[Series, ...]:
     return tuple(each for each in (*over_tasks, *over_capacity) if each.points)
 
 
+@style.styled
 def draw(panels: Mapping[str, Sequence[Measured]]) -> Figure:
     """A column for each data set, or its two panels side by side if there is one."""
     single = len(panels) == 1
@@ -36,7 +35,7 @@ def draw(panels: Mapping[str, Sequence[Measured]]) -> Figure:
         top, bottom = (axes[0, 0], axes[0, 1]) if single else (axes[0, number], axes[1, number])
         _draw_tasks(top, drawn, title)
         _draw_capacity(bottom, drawn)
-    _legend(figure, axes)
+    style.legend_below(figure, axes)
     return figure
 
 
@@ -89,12 +88,3 @@ def _percent(value: float, _position: int | None) -> str:
     """At 1, 2 and 5 of each power of ten only, or the labels would run into each other."""
     leading = f"{value:e}"[0]
     return f"{100 * value:g}%" if leading in "125" else ""
-
-
-def _legend(figure: Figure, axes: Any) -> None:
-    shown: dict[str, Artist] = {}
-    for one in axes.flat:
-        for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
-            shown.setdefault(label, handle)
-    columns = min(8, max(1, len(shown)))
-    figure.legend(list(shown.values()), list(shown), loc="outside lower center", ncols=columns)

@@ -25,6 +25,7 @@ def series(measured: Sequence[Measured]) -> tuple[Series, ...]:
     return tuple(each for each in (*over_time, *selected) if each.points)
 
 
+@style.styled
 def draw(measured: Sequence[Measured]) -> Figure:
     """The three panels side by side."""
     drawn, found = series(measured), plain(measured)
@@ -32,6 +33,7 @@ def draw(measured: Sequence[Measured]) -> Figure:
     _draw_time(axes[0, 0], drawn)
     _draw_selected(axes[0, 1], drawn, found)
     _draw_table(axes[0, 2], [found[name] for name in EXPANSION if name in found])
+    style.legend_below(figure, axes)
     return figure
 
 
@@ -72,7 +74,6 @@ def _draw_time(axes: Axes, drawn: Sequence[Series]) -> None:
     axes.set_title("(a) AUROC over time")
     axes.set_xlabel("seconds of training")
     axes.set_ylabel("average AUROC")
-    axes.legend(loc="best")
 
 
 def _draw_selected(axes: Axes, drawn: Sequence[Series], found: dict[str, Row]) -> None:
@@ -88,6 +89,7 @@ def _draw_selected(axes: Axes, drawn: Sequence[Series], found: dict[str, Row]) -
     axes.bar(chosen.x, chosen.y, yerr=errors, color=colour, width=0.6, capsize=2)
     for one, width in zip(chosen.points, widths, strict=True):
         axes.annotate(_share(one, width), (one.x, width), ha="center", va="bottom", fontsize=7)
+    axes.set_ylim(0, 1.25 * max(widths))  # room for the words
     axes.set_xticks(chosen.x, [f"layer {int(x)}" for x in chosen.x])
     axes.grid(visible=False, axis="x")
 

@@ -22,6 +22,7 @@ def series(measured: Sequence[Measured]) -> tuple[Series, ...]:
     return tuple(one for one in each if one.points)
 
 
+@style.styled
 def draw(measured: Sequence[Measured]) -> Figure:
     """The panels side by side, on one scale."""
     drawn = series(measured)
@@ -35,8 +36,7 @@ def draw(measured: Sequence[Measured]) -> Figure:
         place.set_xlabel("tasks learned so far")
         place.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes[0, 0].set_ylabel("AUROC of the task")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=max(1, len(labels)))
+    style.legend_below(figure, axes)
     return figure
 
 

@@ -1,16 +1,19 @@
 """How the paper's figures look: in print, on white, and every method alike in all of them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 import matplotlib
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lifelong.paper.series import Series
 
+P = TypeVar("P")
 FORMATS = ("png", "svg", "pdf")
 WIDE = 7.0  # inches: the width of a page's text
 _SETTINGS: dict[Any, Any] = {
@@ -18,6 +21,8 @@ _SETTINGS: dict[Any, Any] = {
     "axes.titlesize": 9,
     "axes.labelsize": 8,
     "legend.fontsize": 7,
+    "legend.columnspacing": 1.2,
+    "legend.handlelength": 2.2,
     "legend.frameon": False,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -72,11 +77,31 @@ def look(method: str) -> Look:
     return LOOKS.get(method, _UNKNOWN)
 
 
+def styled(draw: Callable[[P], Figure]) -> Callable[[P], Figure]:
+    """All that is drawn meanwhile looks like this."""
+
+    @wraps(draw)
+    def inside(given: P) -> Figure:
+        with matplotlib.rc_context(_SETTINGS):
+            return draw(given)
+
+    return inside
+
+
 def page(rows: int, columns: int, height: float, **given: Any) -> tuple[Figure, Any]:
     """A figure as wide as the text, with its panels in a grid of axes."""
-    with matplotlib.rc_context(_SETTINGS):
-        figure = Figure(figsize=(WIDE, height), layout="constrained")
-        return figure, figure.subplots(rows, columns, squeeze=False, **given)
+    figure = Figure(figsize=(WIDE, height), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False, **given)
+
+
+def legend_below(figure: Figure, axes: Any) -> None:
+    """Each method once, whichever panels it is in."""
+    shown: dict[str, Artist] = {}
+    for one in axes.flat:
+        for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
+            shown.setdefault(label, handle)
+    columns = min(8, max(1, len(shown)))
+    figure.legend(list(shown.values()), list(shown), loc="outside lower center", ncols=columns)
 
 
 def draw_line(axes: Axes, series: Series, *, label: str | None = None) -> None:
