@@ -1,5 +1,6 @@
 """The commands that show what is stored: `report` and `inspect`."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,6 +41,11 @@ def _refused(args: Sequence[str | Path], capsys: pytest.CaptureFixture[str], cod
     assert printed.err.startswith("lifelong: ")
     assert printed.err.count("\n") == 1
     return printed.err
+
+
+def _lines(printed: str) -> list[list[str]]:
+    """The cells of each line."""
+    return [re.split(r"\s{2,}", line.strip()) for line in printed.splitlines()]
 
 
 def test_report_of_files_and_directories(
@@ -87,8 +93,7 @@ def test_inspect_tells_tasks_layers_births_and_sharing(
     cli.main(["inspect", str(model)])
     printed = capsys.readouterr().out
     assert f"{den.capacity().parameters:,} parameters" in printed
-    lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in printed.splitlines()]
-    cells = {line[0]: line[1:] for line in lines if line}
+    cells = {line[1]: [line[0], *line[2:]] for line in _lines(printed) if len(line) > 5}
     record, sharing = den.records[1], den.sharing()
     assert "[red]<i>" in cells
     assert cells["task 2"][:5] == [
@@ -98,11 +103,13 @@ def test_inspect_tells_tasks_layers_births_and_sharing(
             for event in ("selected", "added", "dropped", "split")
         ),
     ]
-    assert cells["task 2"][-2] == str(sum(int(used[1].sum()) for used in sharing.used.values()))
+    assert cells["task 2"][5] == str(sum(int(used[1].sum()) for used in sharing.used.values()))
     for group, born in den.network.born.items():
         births = [str(int((born == number).sum())) for number in (1, 2, 3)]
-        assert cells[group] == [str(den.network.skeleton.widths[group]), str(len(born)), *births]
-    assert cells["3 task 3"][:2] == [f"{share:.2f}" for share in sharing.overlap()[2, :2]]
+        base = den.network.skeleton.widths[group]
+        assert [group, str(base), str(len(born)), *births] in _lines(printed)
+    common = [f"{share:.2f}" for share in sharing.overlap()[2, :2]]
+    assert ["3", "task 3", *common] in _lines(printed)
 
 
 def test_inspect_many_tasks_sums_up(capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,8 +118,7 @@ def test_inspect_many_tasks_sums_up(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     assert "2–30" in printed
     assert "most with" in printed
-    lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in printed.splitlines()]
-    births = next(line for line in lines if line and line[0] == "hidden1")
+    births = next(line for line in _lines(printed) if line[0] == "hidden1")
     assert sum(map(int, births[3:])) == int(births[2]) == len(run.born["hidden1"])
 
 

@@ -1,6 +1,7 @@
 """What a model is made of, in the terminal: its tasks, its layers, who shares what."""
 
-from rich.console import Console, RenderableType
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -8,13 +9,17 @@ from lifelong.runs import Run
 from lifelong.units import EVENTS, common, grows, tells, units_by_task, used_units
 
 _ACROSS = 12  # tasks that fit side by side
+_NAMES = ("task", "layer", "most with")  # columns of words
 
 
 def show(run: Run, console: Console) -> None:
     """Print everything that there is to tell."""
-    for part in (_head(run), _tasks(run), _layers(run), _overlap(run)):
-        if part is not None:
-            console.print(part)
+    console.print(_head(run))
+    for table in (_tasks(run), _layers(run), _overlap(run)):
+        if table is not None:
+            console.print(Text(f"\n{table.title}", style="bold"))
+            table.title = None  # which would be cut to the width of the table
+            console.print(table)
 
 
 def _head(run: Run) -> Text:
@@ -30,23 +35,21 @@ def _head(run: Run) -> Text:
 
 def _tasks(run: Run) -> Table:
     """What each task took and found."""
-    table = _table("Tasks", "task", "number")
-    rows = [[name] for name in run.tasks]
+    told: dict[str, list[str]] = {}
     if len(run.records) == len(run.tasks):
         for event in EVENTS:
-            table.add_column(event, justify="right")
-        for column in ("steps", "seconds", "loss"):
-            table.add_column(column, justify="right")
-        for row, record in zip(rows, run.records, strict=True):
-            row += [str(sum(getattr(at, e) for at in record.groups.values())) for e in EVENTS]
-            row += [str(record.steps), f"{record.seconds:.2f}", f"{record.loss:.4f}"]
+            counts = [sum(getattr(at, event) for at in r.groups.values()) for r in run.records]
+            told[event] = list(map(str, counts))
     if tells(run):
-        table.add_column("units used", justify="right")
-        table.add_column("of earlier tasks", justify="right")
-        for row, (used, older) in zip(rows, used_units(run), strict=True):
-            row += [str(used), str(older)]
-    for number, (name, *cells) in enumerate(rows, 1):
-        table.add_row(Text(name), str(number), *cells)
+        told["used"] = [str(used) for used, _ in used_units(run)]
+        told["older"] = [str(older) for _, older in used_units(run)]
+    if len(run.records) == len(run.tasks):
+        told["seconds"] = [f"{record.seconds:.1f}" for record in run.records]
+        told["loss"] = [f"{record.loss:.4f}" for record in run.records]
+    legend = "; used: units that it uses; older: those of them from earlier tasks"
+    table = _table(f"Tasks{legend if tells(run) else ''}", "", "task", *told)
+    for number, (name, *cells) in enumerate(zip(run.tasks, *told.values(), strict=True), 1):
+        table.add_row(str(number), Text(name), *cells)
     return table
 
 
@@ -54,14 +57,14 @@ def _layers(run: Run) -> Table | None:
     """Units by the task that introduced them."""
     if not grows(run):
         return None
-    table = _table("Units of each layer, by the task that introduced them", "layer", "base", "now")
     numbers = range(1, len(run.tasks) + 1)
     shown = list(numbers) if len(numbers) <= _ACROSS else [1, *numbers[-_ACROSS + 2 :]]
     between = len(numbers) - len(shown)
-    for number in shown:
-        if between and number == shown[1]:
-            table.add_column(f"2–{number - 1}", justify="right")
-        table.add_column(str(number), justify="right")
+    columns = list(map(str, shown))
+    if between:
+        columns.insert(1, f"2–{shown[1] - 1}")
+    title = "Units of each layer, by the number of the task that introduced them"
+    table = _table(title, "layer", "base", "now", *columns)
     for group, born in run.born.items():
         counts = units_by_task(born, len(run.tasks))
         cells = [counts[number - 1] for number in shown]
@@ -71,36 +74,37 @@ def _layers(run: Run) -> Table | None:
     return table
 
 
-def _overlap(run: Run) -> RenderableType | None:
+def _overlap(run: Run) -> Table | None:
     """Units in common, task by task."""
     if not tells(run) or len(run.tasks) < 2:
         return None
     shares = common(run)
+    title = "Units in common: those that both tasks use over those that either uses"
     if len(run.tasks) <= _ACROSS:
-        numbers = [str(number) for number in range(1, len(run.tasks))]
-        table = _table("Units in common: those that both use / those that either uses", "task")
-        for number in numbers:
-            table.add_column(number, justify="right")
+        table = _table(title, "", "task", *map(str, range(1, len(run.tasks))))
         for row, name in list(enumerate(run.tasks))[1:]:
-            table.add_row(Text(f"{row + 1} {name}"), *(f"{v:.2f}" for v in shares[row, :row]))
+            table.add_row(str(row + 1), Text(name), *(f"{v:.2f}" for v in shares[row, :row]))
         return table
-    table = _table("Units in common: those that both use / those that either uses", "task")
-    table.add_column("most with")
-    for column in ("share", "mean share"):
-        table.add_column(column, justify="right")
+    table = _table(title, "", "task", "most with", "share", "mean share")
     for row, name in enumerate(run.tasks):
         others = [other for other in range(len(run.tasks)) if other != row]
         nearest = max(others, key=lambda other: float(shares[row, other]))
-        mean = f"{shares[row, others].mean():.2f}"
-        table.add_row(Text(name), Text(run.tasks[nearest]), f"{shares[row, nearest]:.2f}", mean)
+        most, mean = f"{shares[row, nearest]:.2f}", f"{shares[row, others].mean():.2f}"
+        table.add_row(str(row + 1), Text(name), Text(run.tasks[nearest]), most, mean)
     return table
 
 
-def _table(title: str, first: str, *numbers: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column(first)
-    for column in numbers:
-        table.add_column(column, justify="right")
+def _table(title: str, *columns: str) -> Table:
+    """With names to the left and numbers to the right, narrow enough for 80 columns."""
+    table = Table(box=SIMPLE_HEAD, title=title, pad_edge=False, padding=(0, 1, 0, 0))
+    for column in columns:
+        name = column in _NAMES
+        table.add_column(
+            column,
+            justify="left" if name else "right",
+            no_wrap=True,
+            min_width=8 if name else len(column),
+        )
     return table
 
 
