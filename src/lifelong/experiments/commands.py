@@ -43,6 +43,7 @@ def register(app: tyro.extras.SubcommandApp) -> None:
     app.command(name="table")(_table)
     app.command(name="figure")(_figure)
     app.command(name="tune")(_tune)
+    app.command(name="reproduce")(_reproduce)
 
 
 def _run(
@@ -294,6 +295,33 @@ def _tune(
         console = Console()
         console.print(_two_columns("Chosen", {m: _in_words(c.settings) for m, c in chosen.items()}))
         console.print(f"in {file}", highlight=False, soft_wrap=True)
+
+
+def _reproduce(
+    out: Out = RESULTS,
+    to: Annotated[Path, arg(metavar="FILE")] = Path("REPRODUCTION.md"),
+    json: bool = False,
+) -> None:
+    """Make figures, summary.json and REPRODUCTION.md from the stored runs of all recipes.
+
+    Each claim of the paper gets a verdict; what was not run is said to be not measured.
+
+    Args:
+        out: Directory in which `lifelong run` stored the runs; summary and figures go there too.
+        to: File for the page.
+        json: Print the summary as JSON.
+    """
+    with _plainly():
+        from lifelong.experiments.reproduce import reproduce
+
+        made = reproduce(out, to)
+        for line in made.damaged:
+            print(f"lifelong: damaged, left out: {line}", file=sys.stderr)
+        if json:
+            _print_json(made.findings)
+            return
+        for file in made.files:
+            print(file)
 
 
 def _in_words(settings: dict[str, object]) -> str:

@@ -1,6 +1,6 @@
 """Which figure a recipe's runs make, and its files."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -15,6 +15,7 @@ TITLES = {
     "figure3-awa": "AWA",
     "figure3-animals50": "50 animals",
     "permuted": "Permuted MNIST",
+    "methods-variation": "MNIST-Variation",
     "rehearsal": "digits",
 }
 
@@ -31,6 +32,21 @@ def write_figure(
         if recipe == "figure4":
             files.append(_write(directory / f"{name}-table.csv", table.as_csv(measured)))
     return files
+
+
+def write_combined(
+    measured: Mapping[str, Sequence[Measured]], directory: Path, formats: Sequence[str]
+) -> list[Path]:
+    """Figure 3 as the paper has it, a column for each data set that there are runs of."""
+    columns = {
+        TITLES[name]: runs
+        for name, runs in measured.items()
+        if name.startswith("figure3-") and runs
+    }
+    if len(columns) < 2:
+        return []
+    pictures = [each for each in formats if each != "csv"]
+    return style.save(figure3.draw(columns), directory, "figure3", pictures)
 
 
 def _figure(

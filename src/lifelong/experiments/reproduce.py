@@ -1,0 +1,84 @@
+"""Everything that is published, made again from the stored runs: figures, summary, page."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from lifelong.experiments.collect import Collected, collect
+from lifelong.experiments.recipes import RECIPES, Recipe, recipe
+from lifelong.paper.claims import Evidence, Finding, findings
+from lifelong.paper.figures import TITLES, write_combined, write_figure
+from lifelong.paper.reproduction import page, read_summary, write_summary
+
+SUMMARY = "summary.json"
+_TO_TRY = ("rehearsal",)
+_FORMATS = ("png", "csv")
+_DATA = {
+    "figure3-awa": "AWA",
+    "figure3-animals50": "50 animals, in the place of AWA",
+    "figure4": "MNIST-Variation: Figure 4",
+    "figure5": "MNIST-Variation: Figure 5",
+}
+
+
+@final
+@dataclass(frozen=True)
+class Reproduced:
+    """What was made, and which files were damaged."""
+
+    findings: list[Finding]
+    files: list[Path]
+    damaged: list[str]
+
+
+def reproduce(out: Path, to: Path) -> Reproduced:
+    """Figures into OUT/figures, the summary into OUT, and the page to a file beside it all."""
+    evidence: dict[str, Evidence] = {}
+    damaged: list[str] = []
+    figures: list[Path] = []
+    for name in RECIPES:
+        if name in _TO_TRY:
+            continue
+        chosen, found = _largest(name, out)
+        damaged += found.damaged
+        evidence[name] = _evidence(chosen, found)
+        if found.measured:
+            figures += write_figure(name, chosen.size, found.measured, out / "figures", _FORMATS)
+    figures += write_combined(
+        {name: each.measured for name, each in evidence.items()}, out / "figures", _FORMATS
+    )
+    summary = out / SUMMARY
+    summary.parent.mkdir(parents=True, exist_ok=True)
+    summary.write_bytes(write_summary(findings(evidence)))
+    found_out = read_summary(summary.read_bytes())
+    pictures = [str(_from(to.parent, file)) for file in figures if file.suffix == ".png"]
+    to.write_text(page(found_out, evidence, pictures), encoding="utf-8")
+    return Reproduced(found_out, [summary, to, *figures], damaged)
+
+
+def _largest(name: str, out: Path) -> tuple[Recipe, Collected]:
+    """At the paper's size where there are runs of it, else at the small one."""
+    paper = recipe(name, "paper")
+    found = collect(paper, out, seeds=paper.seeds)
+    if found.measured:
+        return paper, found
+    small = recipe(name, "small")
+    return small, collect(small, out, seeds=small.seeds)
+
+
+def _evidence(chosen: Recipe, found: Collected) -> Evidence:
+    title = _DATA.get(chosen.name) or TITLES.get(chosen.name, chosen.name)
+    measured = bool(found.measured)
+    size = chosen.size if measured else "paper"
+    data = title if size == "paper" else f"{title}, at a small size"
+    source = found.measured[0].run.source if measured else ""
+    look_alike = " (look-alike)" if "look-alike" in source else ""
+    command = f"lifelong run {chosen.name} --size {size}"
+    return Evidence(chosen.name, size, data + look_alike, command, found.measured)
+
+
+def _from(directory: Path, file: Path) -> Path:
+    try:
+        return file.resolve().relative_to(directory.resolve())
+    except ValueError:
+        return file

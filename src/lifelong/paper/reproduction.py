@@ -1,0 +1,145 @@
+"""REPRODUCTION.md: the summary of findings as a page, with the tables behind it."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+
+from lifelong.paper.claims import VERDICTS, Evidence, Finding, Verdict
+from lifelong.paper.measured import Row, rows
+
+_HEAD = """# Reproduction
+
+Every number and every claim of the paper's experiments, and what we measured. Made by
+`lifelong reproduce` from the runs stored in `results/runs`, by way of `results/summary.json`; edit
+neither by hand. Claims that failed stay in, and what is not measured yet is said to be so.
+
+Means over seeds with the standard error of the mean. Settings were chosen on validation rows, on
+seeds that are not reported, with the same number of trials for every method
+([docs/experiments.md](docs/experiments.md)). Differences are in points of AUROC, 100 times AUROC.
+"""
+
+
+def read_summary(text: bytes) -> list[Finding]:
+    """What `write_summary` wrote."""
+    return msgspec.json.decode(text, type=list[Finding])
+
+
+def write_summary(findings: Sequence[Finding]) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(findings), indent=1) + b"\n"
+
+
+def page(
+    findings: Sequence[Finding], evidence: Mapping[str, Evidence], figures: Sequence[str]
+) -> str:
+    """The whole page."""
+    parts = [
+        _HEAD,
+        _counted(findings),
+        _order_in_words(findings),
+        *(_section(data, own) for data, own in _by_data(findings).items()),
+        _rules(),
+        _figures(figures),
+        *(_table(each) for each in evidence.values() if each.measured),
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _counted(findings: Sequence[Finding]) -> str:
+    counts = Counter(finding.verdict for finding in findings)
+    order: tuple[Verdict, ...] = get_args(Verdict)
+    told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in order)
+    return f"Of {len(findings)} claims and numbers: **{told}**.\n"
+
+
+def _order_in_words(findings: Sequence[Finding]) -> str:
+    """The plain statement: does DEN ≥ Progressive > EWC > L2 hold?"""
+    lines = ["## The order DEN ≥ Progressive > EWC > L2\n"]
+    for data, own in _by_data(findings).items():
+        steps = [finding for finding in own if finding.claim.startswith("order: ")]
+        if not steps or any(step.verdict == "not measured" for step in steps):
+            continue
+        broken = [step for step in steps if step.verdict == "not reproduced"]
+        names = "; ".join(_claim(step) for step in broken)
+        lines.append(f"- {data}: " + (f"it does not hold: {names}." if broken else "it holds."))
+    return "\n".join([*lines, ""]) if len(lines) > 1 else ""
+
+
+def _claim(finding: Finding) -> str:
+    said = finding.claim.removeprefix("order: ").removesuffix(" (points of AUROC)")
+    return f"not that {said} ({_ours(finding)} points)"
+
+
+def _by_data(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
+    grouped: dict[str, list[Finding]] = {}
+    for finding in findings:
+        grouped.setdefault(finding.data, []).append(finding)
+    return grouped
+
+
+def _section(data: str, findings: Sequence[Finding]) -> str:
+    lines = [
+        f"## {data}\n",
+        "| claim | paper | ours | seeds | verdict |",
+        "|---|---|---|---|---|",
+        *(
+            f"| {one.claim} | {one.paper} | {_ours(one)} | {one.seeds or '–'} | {_bold(one)} |"
+            for one in findings
+        ),
+        "",
+        *(f"`{command}`\n" for command in dict.fromkeys(one.command for one in findings)),
+    ]
+    return "\n".join(lines)
+
+
+def _ours(finding: Finding) -> str:
+    if finding.ours is None:
+        return "–"
+    digits = 4 if "AUROC of" in finding.claim else 2
+    error = "" if finding.stderr is None else f" ± {finding.stderr:.{digits}f}"
+    return f"{finding.ours:.{digits}f}{error}"
+
+
+def _bold(finding: Finding) -> str:
+    return f"**{finding.verdict}**" if finding.verdict == "not reproduced" else finding.verdict
+
+
+def _rules() -> str:
+    rules = "\n".join(f"- {kind}: {rule}." for kind, rule in VERDICTS.items())
+    return f"## How verdicts are made\n\n{rules}\n"
+
+
+def _figures(figures: Sequence[str]) -> str:
+    if not figures:
+        return ""
+    shown = "\n\n".join(f"![{Path(file).stem}]({file})" for file in figures)
+    key = "Lines and points are means over seeds, bands one standard error."
+    return f"## Figures\n\n{key}\n\n{shown}\n"
+
+
+def _table(evidence: Evidence) -> str:
+    found = rows(evidence.measured)
+    lines = [
+        f"## {evidence.recipe}: all runs\n",
+        f"{found[0].runs[0].source}. Size: {evidence.size}.\n",
+        "| method | AUROC | forgetting, points | capacity | seconds | seeds |",
+        "|---|---|---|---|---|---|",
+        *(_line(row) for row in found),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _line(row: Row) -> str:
+    lost, seconds = row.forgetting, row.mean(lambda run: run.summary.seconds)
+    cells = (
+        row.label,
+        str(row.auroc),
+        "–" if lost is None else f"{100 * lost.value:.2f}",
+        f"{row.capacity.value:.3f}",
+        "–" if seconds is None else f"{seconds.value:.0f}",
+        f"{len(row.runs)}",
+    )
+    return "| " + " | ".join(cells) + " |"
