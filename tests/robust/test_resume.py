@@ -1,22 +1,47 @@
 """A learning that is stopped anywhere goes on where it was, and ends with the same bits."""
 
+import copy
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from builders import (
     BUDGET,
     SKELETONS,
+    CountedRows,
     contents,
     learned,
     quick,
     same,
+    small_mlp,
     stream_for,
+    task_for,
+    tensors_of,
+    with_rows,
 )
 from lifelong import journal
+from lifelong.baselines import (
+    EWC,
+    IMM,
+    SI,
+    EWCSettings,
+    IMMSettings,
+    Joint,
+    Progressive,
+    ProgressiveSettings,
+    Single,
+    SISettings,
+    Training,
+)
+from lifelong.den import DEN
+from lifelong.journal import CheckpointError
 from lifelong.learner import Learner
 from lifelong.records import TaskRecord
+from lifelong.solve import Budget, TrainingError
+from lifelong.tasks import DatasetRows, Task
 
 
 class Stop(BaseException):
@@ -25,8 +50,9 @@ class Stop(BaseException):
 
 @pytest.fixture(autouse=True)
 def every_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let checkpoints be written whenever they may be, however short a time that is."""
+    """Let checkpoints be written whenever they may be, and not wait for the disk each time."""
     monkeypatch.setattr(journal, "APART", 0)
+    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 def stop_after(looks: int, patch: pytest.MonkeyPatch) -> None:
@@ -70,12 +96,13 @@ def unhurried(records: tuple[TaskRecord, ...]) -> object:
 @pytest.mark.parametrize("name", SKELETONS)
 def test_a_learn_that_was_stopped_goes_on_to_the_bit(name: str, tmp_path: Path) -> None:
     skeleton = SKELETONS[name]()
-    first, second = stream_for(skeleton, "one output", "classes")
+    first, second = stream_for(skeleton, "one output", "subtasks")
     settings = quick(sigma=0.0)
-    expected = learned(skeleton, [first, second], settings)
+    base, expected = (learned(skeleton, [first], settings) for _ in range(2))
+    expected.learn(second)
     resumed = 0
     for learner in stopped_everywhere(
-        lambda: learned(skeleton, [first], settings),
+        lambda: copy.copy(base),
         lambda learner, at: learner.learn(second, checkpoint=at),
         tmp_path,
     ):
@@ -83,3 +110,189 @@ def test_a_learn_that_was_stopped_goes_on_to_the_bit(name: str, tmp_path: Path) 
         assert unhurried(learner.records) == unhurried(expected.records)
         resumed += 1
     assert resumed == sum(stage.steps for stage in expected.records[-1].stages) / BUDGET.check_every
+
+
+METHODS: dict[str, Callable[[], Learner]] = {
+    "EWC": lambda: EWC(small_mlp(), EWCSettings(budget=BUDGET)),
+    "SI": lambda: SI(small_mlp(), SISettings(budget=BUDGET)),
+    "IMM": lambda: IMM(small_mlp(), IMMSettings(budget=BUDGET)),
+    "Progressive": lambda: Progressive(small_mlp(), ProgressiveSettings(budget=BUDGET)),
+    "Single": lambda: Single(small_mlp(), Training(budget=BUDGET)),
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_goes_on_to_the_bit(method: str, tmp_path: Path) -> None:
+    first, second = stream_for(small_mlp(), "one output", "classes")
+
+    base = METHODS[method]()
+    base.learn(first)
+    expected = copy.copy(base)
+    expected.learn(second)
+    act = lambda learner, at: learner.learn(second, checkpoint=at)  # noqa: E731
+    resumed = list(stopped_everywhere(lambda: copy.copy(base), act, tmp_path))
+    assert resumed
+    assert all(same(contents(learner), contents(expected)) for learner in resumed)
+
+
+def test_finetuning_goes_on_to_the_bit(tmp_path: Path) -> None:
+    tasks = stream_for(small_mlp(), "one output", "classes", "subtasks")
+
+    base = learned(small_mlp(), tasks, quick())
+    expected = copy.copy(base)
+    expected.finetune(tasks)
+    act = lambda learner, at: learner.finetune(tasks, checkpoint=at)  # noqa: E731
+    resumed = list(stopped_everywhere(lambda: copy.copy(base), act, tmp_path))
+    assert resumed
+    assert all(same(contents(learner), contents(expected)) for learner in resumed)
+    assert not same(contents(base), contents(expected))
+
+
+class Pairs:
+    """A data set that is not in memory."""
+
+    def __init__(self, task: Task) -> None:
+        self.rows = tensors_of(task.train)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.rows.x[index], self.rows.y[index]
+
+
+def from_dataset(task: Task) -> Task:
+    return with_rows(task, train=DatasetRows(Pairs(task), task.kind, task.outputs))
+
+
+@pytest.mark.parametrize("given", [lambda task: task, from_dataset], ids=["memory", "data set"])
+def test_learning_together_goes_on_to_the_bit_in_passes_of_different_length(
+    given: Callable[[Task], Task], tmp_path: Path
+) -> None:
+    skeleton = small_mlp()
+    sizes = enumerate((50, 33))
+    tasks = [given(task_for(skeleton, seed=n, name=str(n), rows=rows)) for n, rows in sizes]
+    base = Joint(skeleton, Training(budget=BUDGET))
+    expected = copy.copy(base)
+    expected.learn_together(tasks)
+    act = lambda learner, at: learner.learn_together(tasks, checkpoint=at)  # noqa: E731
+    resumed = list(stopped_everywhere(lambda: copy.copy(base), act, tmp_path))
+    assert len(resumed) == 3
+    assert all(same(contents(learner), contents(expected)) for learner in resumed)
+
+
+def stopped(learner: DEN, task: Task, checkpoint: Path, looks: int = 1) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        stop_after(looks, patch)
+        with pytest.raises(Stop):
+            learner.learn(task, checkpoint=checkpoint)
+
+
+def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
+    task = task_for(small_mlp())
+    first, second = CountedRows(task.train), CountedRows(task.train)
+    stopped(DEN(small_mlp(), quick()), with_rows(task, train=first), tmp_path, looks=1)
+    DEN(small_mlp(), quick()).learn(with_rows(task, train=second), checkpoint=tmp_path)
+    # A batch to see that it is the same data; one to be where the pass was, with three batches a
+    # pass and 16 steps taken; and one for each of the 8 steps that are left.
+    assert (first.served, second.served) == (1 + 16, 1 + 1 + 8)
+
+
+def test_the_checkpoint_stays_until_the_model_is_saved(tmp_path: Path) -> None:
+    """Who is killed between the two need not learn again."""
+    skeleton, at = small_mlp(), tmp_path / "checkpoint"
+    task = task_for(skeleton)
+    learner = DEN(skeleton, quick())
+    learner.learn(task, checkpoint=at)
+    again = DEN(skeleton, quick())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lifelong.solve._Training", pytest.fail)
+        again.learn(task, checkpoint=at)
+    assert same(contents(again), contents(learner))
+    learner.save(tmp_path / "model")
+    assert not list(at.iterdir())
+
+
+def test_the_next_task_takes_over_the_directory_of_one_that_was_learned(tmp_path: Path) -> None:
+    first, second = stream_for(small_mlp(), "one output", "classes")
+    learner = DEN(small_mlp(), quick())
+    learner.learn(first, checkpoint=tmp_path)
+    learner.learn(second, checkpoint=tmp_path)
+    assert same(contents(learner), contents(learned(small_mlp(), [first, second], quick())))
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        (lambda: DEN(small_mlp(), quick(), seed=1), "seed is 0 there, now 1"),
+        (lambda: DEN(small_mlp(), quick(mu=0.5)), "setting mu is 0.1 there, now 0.5"),
+        (lambda: Single(small_mlp(), Training(budget=BUDGET)), "method is DEN there"),
+        (
+            lambda: learned(small_mlp(), [task_for(small_mlp(), seed=5)], quick()),
+            "network is .* there",
+        ),
+    ],
+)
+def test_the_checkpoint_of_another_learning_is_refused(
+    other: Callable[[], Learner], says: str, tmp_path: Path
+) -> None:
+    task = task_for(small_mlp())
+    stopped(DEN(small_mlp(), quick()), task, tmp_path)
+    with pytest.raises(CheckpointError, match=f"{says}.*remove this one to learn from the start"):
+        other().learn(task, checkpoint=tmp_path)
+    DEN(small_mlp(), quick()).learn(task, checkpoint=tmp_path)
+
+
+def test_other_data_by_the_same_name_is_refused(tmp_path: Path) -> None:
+    stopped(DEN(small_mlp(), quick()), task_for(small_mlp(), name="a"), tmp_path)
+    with pytest.raises(CheckpointError, match=r"data is .* there"):
+        DEN(small_mlp(), quick()).learn(
+            task_for(small_mlp(), seed=1, name="a"), checkpoint=tmp_path
+        )
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
+    task = task_for(small_mlp())
+    stopped(DEN(small_mlp(), quick()), task, tmp_path)
+    file = next(tmp_path.glob("training-*"))
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    with pytest.raises(CheckpointError, match=r"damaged: the checksum of .* differs; remove the"):
+        DEN(small_mlp(), quick()).learn(task, checkpoint=tmp_path)
+    (tmp_path / journal.FILE).write_text("{")
+    with pytest.raises(CheckpointError, match=r"damaged: journal\.json"):
+        DEN(small_mlp(), quick()).learn(task, checkpoint=tmp_path)
+
+
+def test_a_training_that_diverged_leaves_no_checkpoint(tmp_path: Path) -> None:
+    """To go on from it would end in the same error, and another setting could not use it."""
+    wild = Budget(steps=60, batch=16, learning_rate=1e30, check_every=1, patience=60)
+    with pytest.raises(TrainingError):
+        DEN(small_mlp(), quick(budget=wild)).learn(task_for(small_mlp()), checkpoint=tmp_path)
+    DEN(small_mlp(), quick()).learn(task_for(small_mlp()), checkpoint=tmp_path)
+
+
+def test_a_write_takes_a_small_part_of_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One in 25 of the time between two, however fast or slow the disk is."""
+    monkeypatch.setattr(journal, "APART", 25)
+    now = [0.0]
+    monkeypatch.setattr(journal.time, "monotonic", lambda: now[0])
+    write = journal.replace_file
+
+    def slow(file: Path, content: bytes) -> None:
+        now[0] += 0.5
+        write(file, content)
+
+    monkeypatch.setattr(journal, "replace_file", slow)
+    page = journal.Page("a stage", False, {}, {"t": torch.zeros(3)})
+    written = []
+    with journal.Journal.at(tmp_path, {}) as kept:
+        for _ in range(2000):
+            now[0] += 0.1
+            before = now[0]
+            kept.keep(lambda: page)
+            if now[0] > before:
+                written.append(before)
+    assert len(written) > 5
+    assert now[0] - 200 <= 200 / 24
