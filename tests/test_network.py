@@ -166,7 +166,7 @@ def filled(seed):
 @pytest.mark.parametrize("make", SKELETONS.values(), ids=SKELETONS)
 def test_the_network_as_of_a_task_is_the_one_it_was_learned_with(make):
     known, seen = grown(make())
-    assert [known.number(f"task {n}") for n in (1, 2, 3)] == [1, 2, 3]
+    assert [known.numbers[f"task {n}"] for n in (1, 2, 3)] == [1, 2, 3]
     x = inputs_for(known.skeleton, 5)
     for number, network in enumerate(seen, 1):
         view = known.as_of(number)

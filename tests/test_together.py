@@ -37,7 +37,7 @@ def mean_loss(network, tasks):
     losses = [
         validation_loss(
             [asked(network.skeleton, task.kind, task.train, task.valid)],
-            network.as_of(network.number(task.name)).tensors,
+            network.as_of(network.numbers[task.name]).tensors,
         )
         for task in tasks
     ]

@@ -21,7 +21,7 @@ from lifelong.network import GrowingNetwork, Known, Skeleton, Tensors, nonzero, 
 from lifelong.records import TaskRecord
 from lifelong.results import Capacity
 from lifelong.solve import Course, Progress, SettingError, TrainingError
-from lifelong.store import ModelFileError, checksum, read, write
+from lifelong.store import ModelFileError, checksum, not_finite, read, write
 from lifelong.tasks import Array, Kind, Rows, Task, TaskError, TensorRows
 
 CHUNK = 4096  # rows predicted at once, so that memory does not grow with the rows
@@ -121,7 +121,7 @@ class Learner(ABC, Generic[S]):
         turn = torch.sigmoid if known.kind is Kind.BINARY else _softmax
         with torch.no_grad():
             chunks = [turn(network.logits(part.to(self.device))) for part in inputs.split(CHUNK)]
-        return torch.cat(chunks)
+        return chunks[0] if len(chunks) == 1 else torch.cat(chunks)
 
     @final
     def predict(self, x: Array, *, task: str) -> Tensor:
@@ -208,11 +208,10 @@ class Learner(ABC, Generic[S]):
 
     def _serve(self, task: str) -> tuple[Known, Serving]:
         network = self.network
-        names = [known.name for known in network.tasks]
-        if task not in names:
-            learned = ", ".join(map(repr, names)) or "none yet"
+        number = network.numbers.get(task)
+        if number is None:
+            learned = ", ".join(map(repr, network.numbers)) or "none yet"
             raise TaskError(f"no task named {task!r} was learned; learned so far: {learned}")
-        number = 1 + names.index(task)
         return network.tasks[number - 1], self._view(network, number)
 
     def _view(self, network: GrowingNetwork, number: int) -> Serving:
@@ -280,6 +279,12 @@ class Learner(ABC, Generic[S]):
         self, course: Course, network: GrowingNetwork, records: tuple[TaskRecord, ...]
     ) -> None:
         """The end of every learning, and the only place where a learner changes."""
+        broken = not_finite(network)
+        if broken is not None:
+            raise TrainingError(
+                f"{records[-1].task}: {broken} became infinite or NaN, though the loss did not; a "
+                "smaller learning_rate, or inputs scaled to about 1, usually mend this"
+            )
         if course.journal is not None:
             course.journal.complete()
         # One assignment, so that whatever happens, and whoever predicts meanwhile, the learner is
@@ -312,9 +317,16 @@ class Learner(ABC, Generic[S]):
             raise TaskError(
                 f"inputs must have rows first and then shape {wanted}, not {tuple(inputs.shape)}"
             )
-        if not bool(torch.isfinite(inputs).all()):
+        if not _all_finite(inputs):
             raise TaskError("inputs must be finite in float32; some are NaN, infinite or too large")
         return inputs
+
+
+def _all_finite(inputs: Tensor) -> bool:
+    """A sum is finite only if all its terms are, and four times as fast as to look at each; only
+    where it overflows must one look.
+    """
+    return math.isfinite(inputs.detach().sum()) or bool(torch.isfinite(inputs).all())
 
 
 def base_parameters(skeleton: Skeleton, outputs: list[int]) -> int:

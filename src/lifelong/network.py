@@ -350,8 +350,10 @@ class GrowingNetwork:
     memory: Tensors = field(default_factory=dict)
     _as_of: dict[int, Network] = field(default_factory=dict, repr=False)
 
-    def number(self, name: str) -> int:
-        return 1 + [known.name for known in self.tasks].index(name)
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """Of the tasks, by name, from 1."""
+        return {known.name: number for number, known in enumerate(self.tasks, 1)}
 
     def everything(self) -> dict[str, Tensor]:
         """All tensors: the shared ones by name, each task's own by its number and name."""
