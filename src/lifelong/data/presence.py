@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from lifelong.data import awa, cifar100, mnist, variation
+from lifelong.data import _maker, awa, cifar100, mnist, variation
 from lifelong.data.files import data_directory, present
 
 
@@ -13,6 +13,7 @@ def files_present(name: str, data_dir: str | os.PathLike[str] | None = None) -> 
     if name.startswith("features:"):
         path = name.removeprefix("features:")
         return any(place.is_file() for place in (Path(path).expanduser(), directory / path))
+    _maker(name)  # refuses a name that is no data set's
     has_mnist = _mnist(directory)
     return {
         "digits": True,

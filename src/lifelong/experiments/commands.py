@@ -43,6 +43,7 @@ def register(app: tyro.extras.SubcommandApp) -> None:
     app.command(name="table")(_table)
     app.command(name="figure")(_figure)
     app.command(name="tune")(_tune)
+    app.command(name="data")(_data)
     app.command(name="reproduce")(_reproduce)
 
 
@@ -295,6 +296,48 @@ def _tune(
         console = Console()
         console.print(_two_columns("Chosen", {m: _in_words(c.settings) for m, c in chosen.items()}))
         console.print(f"in {file}", highlight=False, soft_wrap=True)
+
+
+def _data(
+    action: Annotated[Literal["get", "check"], Positional, arg(metavar="get|check")],
+    name: Annotated[str, Positional, arg(metavar="NAME")],
+    /,
+    data_dir: Annotated[Path | None, arg(metavar="DIR")] = None,
+    json: bool = False,
+) -> None:
+    """Get the files of a data set, or check those that are there; `lifelong list` names them.
+
+    Files are in --data-dir, else in $LIFELONG_DATA, else in the platform's cache directory.
+
+    Args:
+        action: "get" downloads what is not there, from its publisher and checked against the
+            published hash, and then checks; "check" downloads nothing.
+        name: The data set, such as mnist or features:PATH.npz.
+        data_dir: Directory of data files.
+        json: Print what was found as JSON.
+    """
+    with _plainly():
+        from lifelong.data import load
+        from lifelong.data.files import data_directory
+        from lifelong.data.presence import files_present
+
+        place = data_directory(data_dir)
+        if action == "check" and not files_present(name, data_dir):
+            raise Refusal(
+                f"the files of {name} are not in {place}; `lifelong data get {name}` gets them "
+                "where they are published, docs/data.md says which go where",
+                1,
+            )
+        stream = load(name, 0, data_dir)
+        first = next(iter(stream))
+        rows = {part: len(getattr(first, part)) for part in ("train", "valid", "test")}
+        if json:
+            _print_json({"name": name, "source": stream.source, "tasks": stream.names, **rows})
+            return
+        print(f"{name} is there: {stream.source}")
+        print(
+            f"{len(stream)} tasks; {first.name}: " + ", ".join(f"{n} {p}" for p, n in rows.items())
+        )
 
 
 def _reproduce(
