@@ -50,6 +50,18 @@ def test_permuted_tasks_are_all_ten_digits_under_softmax(mnist_dir):
     assert torch.equal(first.train.x.sort(1).values, second.train.x.sort(1).values)
 
 
+def test_padding_is_black_and_around_the_image(mnist_dir):
+    options = {"valid": 50, "tasks": 1, "keep_first": True, "standardise": "range"}
+    plain = next(iter(load("permuted-mnist", data_dir=mnist_dir, **options)))
+    padded = next(iter(load("permuted-mnist", data_dir=mnist_dir, padding=2, **options)))
+    assert padded.shape == (32 * 32,)
+    image = padded.train.x.reshape(-1, 32, 32)
+    assert torch.equal(image[:, 2:-2, 2:-2].flatten(1), plain.train.x)
+    assert image.sum() == image[:, 2:-2, 2:-2].sum()
+    with pytest.raises(DataError, match="padding must be 0 or more pixels, not -1"):
+        load("permuted-mnist", data_dir=mnist_dir, padding=-1)
+
+
 def test_absent_files_are_downloaded_and_verified(mnist_dir, site, tmp_path, monkeypatch):
     hashes = {}
     for path in (mnist_dir / "mnist").iterdir():

@@ -69,14 +69,16 @@ def permuted_mnist(
     valid: int = 5000,
     keep_first: bool = False,
     standardise: Standardise = "whole",
+    padding: int = 0,
 ) -> Stream:
     """Ten digits under softmax, in each task with the pixels in another order drawn from the seed.
 
     55,000 images to train, 5,000 to validate and 10,000 to test on, the same in each task. With
-    `standardise="range"` pixels go from 0 to 1, so that the black ones say nothing.
+    `standardise="range"` pixels go from 0 to 1, so that the black ones say nothing; `padding` puts
+    so many black pixels at each side before any are reordered.
     """
     return permutations(
-        _parts(data_dir, valid, seed),
+        _parts(data_dir, valid, seed, padding),
         tasks,
         seed=seed,
         keep_first=keep_first,
@@ -125,13 +127,21 @@ def _idx_shape(path: Path, header: bytes, dimensions: int) -> tuple[int, ...]:
     return tuple(int(n) for n in np.frombuffer(header[4:].ljust(4 * dimensions, b"\0"), ">u4"))
 
 
-def _parts(data_dir: str | os.PathLike[str] | None, valid: int, seed: int) -> Parts:
+def _parts(
+    data_dir: str | os.PathLike[str] | None, valid: int, seed: int, padding: int = 0
+) -> Parts:
+    if padding < 0:
+        raise DataError(f"padding must be 0 or more pixels, not {padding}")
     train, test = read_mnist(data_dir)
-    return hold_out(_flat(train), _flat(test), valid=valid, seed=seed)
+    return hold_out(_flat(train, padding), _flat(test, padding), valid=valid, seed=seed)
 
 
-def _flat(pair: tuple[NDArray[Any], NDArray[Any]]) -> tuple[NDArray[Any], NDArray[Any]]:
+def _flat(
+    pair: tuple[NDArray[Any], NDArray[Any]], padding: int
+) -> tuple[NDArray[Any], NDArray[Any]]:
     images, labels = pair
+    if padding:
+        images = np.pad(images, ((0, 0), (padding, padding), (padding, padding)))
     return images.reshape(len(images), -1), labels
 
 
