@@ -257,7 +257,8 @@ class _Training:
         for _ in range(min(budget.check_every, budget.steps - at.taken)):
             self.step(at.rate)
             at.taken += 1
-        loss = _finite(validation_loss(problem.asks, self.tensors), problem.stage, at.taken)
+        loss = validation_loss(problem.asks, self.tensors)
+        require_finite(loss, problem.stage, f"at step {at.taken}")
         at.misses = 0 if self._best.offer(loss) else at.misses + 1
         if at.misses < budget.patience:
             return
@@ -412,13 +413,13 @@ class _Passes:
         self._current = self._rows.batches(self._size, self._generator)
 
 
-def _finite(loss: float, stage: str, step: int) -> float:
+def require_finite(loss: float, stage: str, when: str) -> None:
+    """Stop a training whose loss says nothing any more."""
     if not math.isfinite(loss):
         raise TrainingError(
-            f"{stage}: the validation loss became {loss} at step {step}; a smaller learning_rate, "
+            f"{stage}: the validation loss became {loss} {when}; a smaller learning_rate, "
             "or inputs scaled to about 1, usually mend this"
         )
-    return loss
 
 
 @final

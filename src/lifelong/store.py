@@ -199,6 +199,12 @@ def checksum(network: GrowingNetwork) -> str:
     return digest(repr(tasks).encode(), digest_of({**_tensors(network), **births}).encode())
 
 
+def not_finite(network: GrowingNetwork) -> str | None:
+    """Name of a tensor with numbers that are not finite, if there is one; it could not be saved."""
+    tensors = _tensors(network).items()
+    return next((name for name, t in tensors if not bool(torch.isfinite(t).all())), None)
+
+
 def read(path: Path, device: torch.device, method: str, private_shape: PrivateShape) -> Saved:
     """A saved model of this method, every part of it checked."""
     content, manifest, tensors = _files(path)

@@ -13,7 +13,7 @@ from lifelong.den.teach import taught
 from lifelong.network import HEAD, Initialise, Network, Tensors, uniform
 from lifelong.penalties import L1, L2, Around, Penalty, SparseGroup, Sum, sparsity
 from lifelong.records import GroupRecord, StageRecord, TaskRecord
-from lifelong.solve import ALONE, Course, Problem, ask, solve, validation_loss
+from lifelong.solve import ALONE, Course, Problem, ask, require_finite, solve, validation_loss
 from lifelong.tasks import Rows, Task, prepared
 
 
@@ -54,7 +54,9 @@ class Lesson:
     def loss(self, network: Network) -> float:
         """Validation loss: what tau is compared with."""
         asks = [ask(network.skeleton, self.task.kind, *self.rows())]
-        return validation_loss(asks, network.tensors)
+        loss = validation_loss(asks, network.tensors)
+        require_finite(loss, self.task.name, "between two trainings")
+        return loss
 
     def rows(self, inputs: Tensor | None = None) -> tuple[Rows, Rows]:
         """Training and validation rows, on the device."""
