@@ -475,7 +475,6 @@ def test_a_page_of_a_model_has_no_scores(opened: Callable[..., Opened]) -> None:
     seen = opened(page([model]))
     figures = seen.tab.eval_on_selector_all("figure", "all => all.map(figure => figure.id)")
     assert figures == [
-        "sizes",
         "seconds",
         "births",
         "events",

@@ -196,8 +196,10 @@ def _sizes_views(runs: Sequence[Run]) -> Views:
 
 
 def _sizes_of(runs: Sequence[Run], method: str) -> Iterator[tuple[str, int, str, float]]:
-    own = [run for run in runs if run.method == method]
-    count = len(own[0].tasks)
+    own = [run for run in runs if run.method == method and _sizes_known(run)]
+    count = len(runs[0].tasks)
+    if not own:
+        return
     for which, field in _KINDS.items():
         of = attrgetter(field)
         grown = [[of(size) for size in r.capacity] for run in own if (r := run.results) is not None]
@@ -205,6 +207,11 @@ def _sizes_of(runs: Sequence[Run], method: str) -> Iterator[tuple[str, int, str,
         places = [part[-1] for part in bins(count, 100)] if grown else sorted({0, count - 1})
         for place in places:
             yield method, place + 1, which, rounded(np.mean([size[place] for size in sizes]))
+
+
+def _sizes_known(run: Run) -> bool:
+    """After each task; of a saved model that learned one by one only what it came to is known."""
+    return run.results is not None or len(run.records) < len(run.tasks)
 
 
 def _seconds_view(run: Run, stages: Sequence[str]) -> View | None:
