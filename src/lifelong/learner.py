@@ -121,7 +121,13 @@ class Learner(ABC, Generic[S]):
         turn = torch.sigmoid if known.kind is Kind.BINARY else _softmax
         with torch.no_grad():
             chunks = [turn(network.logits(part.to(self.device))) for part in inputs.split(CHUNK)]
-        return chunks[0] if len(chunks) == 1 else torch.cat(chunks)
+        answers = chunks[0] if len(chunks) == 1 else torch.cat(chunks)
+        if not _all_finite(answers):
+            raise TaskError(
+                "inputs overflow the network, so that it has no answer; scale them like those that "
+                "it learned from"
+            )
+        return answers
 
     @final
     def predict(self, x: Array, *, task: str) -> Tensor:
@@ -322,11 +328,11 @@ class Learner(ABC, Generic[S]):
         return inputs
 
 
-def _all_finite(inputs: Tensor) -> bool:
+def _all_finite(numbers: Tensor) -> bool:
     """A sum is finite only if all its terms are, and four times as fast as to look at each; only
     where it overflows must one look.
     """
-    return math.isfinite(inputs.detach().sum()) or bool(torch.isfinite(inputs).all())
+    return math.isfinite(numbers.detach().sum()) or bool(torch.isfinite(numbers).all())
 
 
 def base_parameters(skeleton: Skeleton, outputs: list[int]) -> int:
