@@ -1,0 +1,101 @@
+"""Recipes at both sizes, the names that they know, and the settings that they take."""
+
+from pathlib import Path
+
+import pytest
+
+from lifelong.experiments import recipes, tuned
+from lifelong.experiments.recipes import RECIPES, RecipeError, recipe
+from lifelong.experiments.tuned import Choice, Trial, write_choices
+from lifelong.methods import METHODS
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("size", ["small", "paper"])
+def test_every_recipe_makes_configurations_that_hold(name: str, size: str) -> None:
+    chosen = recipe(name, size)
+    assert (chosen.reduced == "") == (size == "paper")
+    keys = set()
+    for entry in chosen.entries:
+        made = chosen.configuration(entry, 0)
+        assert 1 <= made.tasks <= chosen.data.tasks
+        keys.add(made.key)
+    assert len(keys) == len(chosen.entries)  # no run twice under two labels
+    assert len({entry.label for entry in chosen.entries}) == len(chosen.entries)
+
+
+def test_the_papers_networks_and_data() -> None:
+    variation = recipe("figure3-variation", "paper")
+    assert (variation.network.widths, variation.data.tasks) == ((312, 128), 10)
+    assert variation.data.options == {}
+    cifar = recipe("figure3-cifar100", "paper").network
+    assert cifar.filters == (64, 128, 256, 256, 128)
+    assert (cifar.widths, cifar.kernel) == ((384, 192), 5)
+    assert recipe("figure3-awa", "paper").data.tasks == 50
+    assert recipe("figure3-animals50", "paper").data.tasks == 50
+
+
+def test_figures_share_their_runs() -> None:
+    def keys(name: str) -> dict[str, str]:
+        chosen = recipe(name, "paper")
+        first = {entry.method: entry for entry in reversed(chosen.entries)}
+        return {name: chosen.configuration(entry, 3).key for name, entry in first.items()}
+
+    third, fourth, fifth = (keys(n) for n in ("figure3-variation", "figure4", "figure5"))
+    assert third["DNN-L2"] == fourth["DNN-L2"] == fifth["DNN-L2"]
+    assert third["DEN"] == fifth["DEN"]
+    assert third["DNN-Progressive"] == fifth["DNN-Progressive"]
+
+
+def test_nearest_names_are_suggested() -> None:
+    with pytest.raises(RecipeError, match="did you mean figure3-variation"):
+        recipe("figure3-variaton")
+    with pytest.raises(RecipeError, match=r"no recipe 'x'; there are figure3-variation"):
+        recipe("x")
+    with pytest.raises(RecipeError, match="'small' or 'paper', not 'huge'"):
+        recipe("figure4", "huge")
+    with pytest.raises(RecipeError, match=r"no method 'SI'.*it has DNN-L2"):
+        recipe("figure4").chosen(["si"])
+    with pytest.raises(RecipeError, match=r"did you mean capacity"):
+        recipe("figure3-awa").chosen(parts=["capacty"])
+
+
+def test_every_method_but_guises_of_another_can_be_tuned() -> None:
+    from lifelong.experiments.spaces import SPACES
+
+    assert {row.tuned_as for row in METHODS.values()} == set(SPACES)
+    for name, space in SPACES.items():
+        settings = METHODS[name].settings()
+        for setting, between in space.items():
+            assert between.low <= getattr(settings, setting) <= between.high or (
+                name,
+                setting,
+            ) == ("DEN-Constant-13", "gamma")
+
+
+def test_what_was_chosen_is_what_recipes_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"mu": 0.33, "strength": 7.0}
+    choice = Choice(settings, (Trial(settings, 0.9, 1.0),), (100,), 2, "8-4", "lifelong tune")
+    den = Choice({"mu": 0.44}, (), (100,), 2, "8-4", "lifelong tune")
+    write_choices("digits", {"DNN-EWC": choice}, tmp_path)
+    write_choices("digits", {"DEN": den}, tmp_path)
+    monkeypatch.setattr(
+        recipes, "tuned_settings", lambda data, name: tuned.tuned_settings(data, name, tmp_path)
+    )
+    chosen = recipe("rehearsal", "small")
+    first = {entry.method: entry for entry in reversed(chosen.entries)}
+    made = {name: chosen.configuration(entry, 0).settings for name, entry in first.items()}
+    assert (made["DNN-EWC"]["mu"], made["DNN-EWC"]["strength"]) == (0.33, 7.0)
+    assert made["DEN"]["mu"] == made["DEN-Finetune"]["mu"] == 0.44
+    assert made["DNN-STL"]["mu"] == 0.1
+    assert tuned.tuned("another", tmp_path).methods == {}
+
+
+def test_stored_choices_fit_their_methods() -> None:
+    """Whatever was tuned so far must be settings that the recipes can take."""
+    for name in RECIPES:
+        chosen = recipe(name, "paper")
+        for method in tuned.tuned(chosen.data.name).methods:
+            assert method in METHODS

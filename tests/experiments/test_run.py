@@ -1,0 +1,166 @@
+"""Many runs in processes: failures, kills and Ctrl-C, and what is there afterwards."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from tiny import configuration, job, tiny_recipe, without_times
+
+from lifelong.experiments.perform import Job, perform
+from lifelong.experiments.recipes import recipe
+from lifelong.experiments.run import jobs_of, run
+from lifelong.experiments.stored import Places, failure, find
+from lifelong.experiments.workers import Doing, Done, Failed, _next, run_jobs
+
+QUIET = Console(quiet=True)
+COMMAND = ("rehearsal", "--seeds", "0", "--methods", "DEN", "DNN-STL", "--parts", "tasks")
+
+
+def test_a_failing_run_is_recorded_and_the_others_go_on(tmp_path: Path) -> None:
+    fails = job(tmp_path, "DNN", mu=0.2)
+    fails.configuration.settings["mu"] = -1.0
+    jobs = [fails, job(tmp_path, "DNN-MTL"), job(tmp_path, "DEN"), job(tmp_path, "DEN-Finetune")]
+    tally = run(jobs, workers=2, console=QUIET)
+    assert list(tally.failed.values()) == [
+        "SettingError: DNN: mu must be 0 or more and finite, not -1.0"
+    ]
+    assert len(tally.made) == 3
+    recorded = failure(Places(tmp_path), fails.configuration)
+    assert recorded is not None
+    assert "mu must be 0 or more" in recorded.error
+    assert "Traceback" in recorded.traceback
+    alone = perform(job(tmp_path / "alone", "DEN"))
+    found = find(Places(tmp_path), configuration("DEN"))
+    assert found is not None
+    assert without_times(found.run) == without_times(alone.run)  # in a process of its own too
+
+    again = run(jobs[1:], workers=2, console=QUIET)
+    assert len(again.there) == 3
+    assert not again.made
+
+
+def test_a_worker_that_is_killed_costs_its_run_only(tmp_path: Path) -> None:
+    jobs = [job(tmp_path, "DEN", tasks=4), job(tmp_path, "DNN-MTL")]
+    ended = {}
+    for news in run_jobs(jobs, workers=1):
+        if isinstance(news, Doing) and not ended:
+            for child in multiprocessing.active_children():
+                os.kill(child.pid or 0, signal.SIGKILL)
+        if isinstance(news, Done | Failed):
+            ended[news.job.configuration.method] = news
+    assert isinstance(ended["DNN-MTL"], Done)
+    failed = ended["DEN"]
+    assert isinstance(failed, Failed)
+    assert "ended by SIGKILL" in failed.error
+    assert "fewer --jobs" in failed.error
+
+
+def test_a_damaged_run_is_named_left_aside_and_made_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = perform(job(tmp_path, "DNN-MTL"))
+    file = Places(tmp_path).run(configuration("DNN-MTL"))
+    file.write_bytes(file.read_bytes()[:-30])
+    tally = run([job(tmp_path, "DNN-MTL")], workers=1, console=Console())
+    assert f"{file}: not a stored run" in capsys.readouterr().out.replace("\n", "")
+    assert tally.damaged == [f"{file}.damaged"]
+    assert len(tally.made) == 1
+    found = find(Places(tmp_path), configuration("DNN-MTL"))
+    assert found is not None
+    assert without_times(found.run) == without_times(made.run)
+    assert Path(tally.damaged[0]).exists()
+
+
+def test_finetuning_waits_for_the_den_that_it_starts_from(tmp_path: Path) -> None:
+    den, tuned = job(tmp_path, "DEN"), job(tmp_path, "DEN-Finetune")
+    waiting = [tuned, den]
+    assert _next(waiting, []) is den
+    assert _next(waiting, [den]) is None
+    assert _next(waiting, []) is tuned  # den has ended, however it did
+
+
+def test_runs_of_a_recipe_come_once_and_seed_by_seed(tmp_path: Path) -> None:
+    chosen = tiny_recipe("DNN", "DEN", "DNN")
+    jobs = jobs_of(chosen, seeds=(0, 1), out=tmp_path)
+    assert [(each.configuration.method, each.configuration.seed) for each in jobs] == [
+        ("DNN", 0),
+        ("DEN", 0),
+        ("DNN", 1),
+        ("DEN", 1),
+    ]
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_command_that_is_stopped_goes_on_and_ends_the_same(
+    tmp_path: Path, how: signal.Signals
+) -> None:
+    out = tmp_path / "out"
+    process = _start(out)
+    working = next(_appears(out / "working", "progress.json", process))
+    began = time.monotonic()
+    children = _children(process.pid)
+    process.send_signal(how)
+    _, said = process.communicate(timeout=20)
+    assert time.monotonic() - began < 10
+    assert _gone_within(children, seconds=10)
+    if how is signal.SIGINT:
+        assert process.returncode == 130
+        assert f"goes on: lifelong run {' '.join(COMMAND)} --out {out}" in said
+    assert working.exists()
+
+    process = _start(out)
+    said = process.communicate(timeout=120)[1]
+    assert process.returncode == 0, said
+    chosen = recipe("rehearsal", "small")
+    for entry in chosen.chosen(["DEN", "DNN-STL"], ["tasks"]):
+        asked = chosen.configuration(entry, 0)
+        found = find(Places(out), asked)
+        assert found is not None
+        whole = perform(Job(asked, tmp_path / "whole"))
+        assert without_times(found.run) == without_times(whole.run)
+
+
+def _start(out: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "lifelong.cli", "run", *COMMAND, "--out", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+def _appears(directory: Path, name: str, process: subprocess.Popen[str]) -> Iterator[Path]:
+    while process.poll() is None:
+        yield from directory.rglob(name)
+        time.sleep(0.005)
+    raise AssertionError(f"it ended before it was stopped: {process.communicate()}")
+
+
+def _children(pid: int) -> list[int]:
+    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True)
+    return [int(child) for child in found.stdout.split()]
+
+
+def _gone_within(children: list[int], seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if not any(_alive(child) for child in children):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def _alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state != "Z"

@@ -1,0 +1,102 @@
+"""Tuning: on validation rows, on seeds of its own, alike for all, and resumable."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from tiny import BUDGET
+
+from lifelong.experiments import recipes, tune
+from lifelong.experiments.configuration import NetworkPlan
+from lifelong.experiments.perform import Job, perform
+from lifelong.experiments.run import Tally
+from lifelong.experiments.tune import Tuning, TuningError, tunable
+from lifelong.methods import METHODS
+
+QUIET = Console(quiet=True)
+
+
+@pytest.fixture
+def performed(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
+    """Jobs run here and now, on a tiny network."""
+    jobs: list[Job] = []
+
+    def run(given: Sequence[Job], *, workers: int, console: Console) -> Tally:
+        del workers, console
+        for job in given:
+            perform(job)
+        jobs.extend(given)
+        return Tally()
+
+    plain = recipes.rehearsal
+
+    def tiny(size: recipes.Size) -> recipes.Recipe:
+        return replace(plain(size), network=NetworkPlan((8, 4)), budget=BUDGET)
+
+    monkeypatch.setattr(tune, "run", run)
+    monkeypatch.setattr(tune, "RECIPES", {"rehearsal": tiny})
+    return jobs
+
+
+def _tuning(out: Path, trials: int = 3) -> Tuning:
+    return Tuning("digits", "small", trials, (100, 101), 2, out)
+
+
+def test_each_method_gets_as_many_trials_the_first_with_its_defaults(
+    tmp_path: Path, performed: list[Job]
+) -> None:
+    chosen = tune.tune(
+        ["DNN-EWC", "DNN-STL"], _tuning(tmp_path), workers=1, console=QUIET, command=str
+    )
+    assert list(chosen) == ["DNN-EWC", "DNN-STL"]
+    for name, choice in chosen.items():
+        assert len(choice.trials) == 3
+        defaults = METHODS[name].settings()
+        assert choice.trials[0].settings == {
+            setting: getattr(defaults, setting) for setting in choice.settings
+        }
+        assert choice.settings == max(choice.trials, key=lambda t: t.auroc).settings
+    assert {job.configuration.seed for job in performed} == {100, 101}
+    assert {job.configuration.rows for job in performed} == {"valid"}
+    assert {job.configuration.tasks for job in performed} == {2}
+
+
+def test_a_tuning_goes_on_where_it_was_and_chooses_the_same(
+    tmp_path: Path, performed: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"workers": 1, "console": QUIET, "command": str}
+    first = tune.tune(["DNN-MTL"], _tuning(tmp_path, trials=2), **given)  # type: ignore[arg-type]
+    made = len(list((tmp_path / "runs").rglob("*.json")))
+    whole = tune.tune(["DNN-MTL"], _tuning(tmp_path, trials=3), **given)  # type: ignore[arg-type]
+    assert whole["DNN-MTL"].trials[:2] == first["DNN-MTL"].trials
+    assert len(list((tmp_path / "runs").rglob("*.json"))) == made + 2
+    del performed, monkeypatch
+
+
+def test_reported_seeds_are_refused() -> None:
+    with pytest.raises(TuningError, match=r"seeds must be 100 or more.*not \[0, 100\]"):
+        Tuning("digits", "small", seeds=(0, 100))
+    with pytest.raises(TuningError, match="1 trial and 2 tasks at the least, not 0 and 4"):
+        Tuning("digits", "small", trials=0)
+
+
+def test_what_can_be_tuned() -> None:
+    assert tunable(["den-finetune", "DEN"], "digits") == ("DEN",)
+    every = tunable(["all"], "mnist-variation")
+    assert "DEN-Dynamic" in every
+    assert "DEN-Finetune" not in every
+    with pytest.raises(TuningError, match=r"did you mean mnist-variation"):
+        tunable(["all"], "mnist-variaton")
+
+
+def test_growth_goes_on_as_it_began_in_the_capacity_of_a_trial(
+    tmp_path: Path, performed: list[Job]
+) -> None:
+    chosen = tune.tune(
+        ["DNN-Progressive"], _tuning(tmp_path, trials=1), workers=1, console=QUIET, command=str
+    )
+    trial = chosen["DNN-Progressive"].trials[0]
+    measured = [perform(job).run.summary.capacity for job in performed]
+    assert trial.capacity > 1.4 * max(measured)  # four tasks in the recipe, two were tried
