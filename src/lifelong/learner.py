@@ -252,6 +252,7 @@ class Learner(ABC, Generic[S]):
         """For the time of one learning: who is told how it goes, and where it is kept."""
         with ExitStack() as held:
             held.enter_context(self._claimed())
+            held.enter_context(torch.enable_grad())  # who calls may have turned them off
             title = tasks[0].name if len(tasks) == 1 else "all tasks"
             progress = held.enter_context(_progress_bar(title)) if self.progress else None
             if checkpoint is None:

@@ -311,9 +311,10 @@ def uniform(generator: torch.Generator, device: torch.device | str = "cpu") -> I
 
     def make(axes: Axes, size: tuple[int, ...]) -> Tensor:
         if len(axes) == 1:
-            return torch.zeros(size, device=device)
+            return torch.zeros(size, dtype=torch.float32, device=device)
         bound = 1 / math.sqrt(math.prod(size[1:]))
-        return ((torch.rand(size, generator=generator) * 2 - 1) * bound).to(device)
+        drawn = torch.rand(size, dtype=torch.float32, generator=generator)
+        return ((drawn * 2 - 1) * bound).to(device)
 
     return make
 
