@@ -6,7 +6,7 @@
 
 The set-up is that of van de Ven and Tolias (2019), domain-incremental: two hidden layers of 1,000,
 images padded to 32 x 32, pixels from 0 to 1, Adam 1e-4, batch 256, 5,000 steps a task, no early
-stopping, ten tasks. A strength is tried on five tasks of 1,000 steps, of a seed that is not
+stopping, ten tasks. A strength is tried on the first four tasks of a seed that is not
 reported, by accuracy on validation rows. Every outcome is a JSON file in results/published; what is
 there is not done again.
 """
@@ -27,10 +27,10 @@ from lifelong.evaluate import evaluate
 from lifelong.learner import Learner
 
 STORE = Path(__file__).resolve().parent.parent / "results" / "published"
-STEPS = {"test": 5000, "valid": 1000}  # on which rows: those of a run, or of a trial
+BUDGET = Budget(steps=5000, batch=256, learning_rate=1e-4, check_every=5000)
 PUBLISHED = {"DNN": "0.7851 ± 0.0024", "EWC": "0.9431 ± 0.0011", "SI": "0.9533 ± 0.0011"}
 TRIED_ON = 100
-TRIED_TASKS = 5
+TRIED_TASKS = 4
 
 
 class Outcome(msgspec.Struct):
@@ -47,9 +47,8 @@ class Outcome(msgspec.Struct):
     seconds: float
 
 
-def learner(method: str, strength: float, seed: int, steps: int) -> Learner[Any]:
-    budget = Budget(steps=steps, batch=256, learning_rate=1e-4, check_every=steps)
-    base: dict[str, Any] = {"mu": 0.0, "heads": "one", "budget": budget}
+def learner(method: str, strength: float, seed: int) -> Learner[Any]:
+    base: dict[str, Any] = {"mu": 0.0, "heads": "one", "budget": BUDGET}
     network = mlp(32 * 32, [1000, 1000])
     if method == "EWC":
         return EWC(network, EWCSettings(strength=strength, **base), seed=seed)
@@ -65,7 +64,7 @@ def outcome(method: str, strength: float, seed: int, tasks: int, rows: str) -> O
     stream = load("permuted-mnist", seed, standardise="range", padding=2).first(tasks)
     given = stream.validated() if rows == "valid" else stream
     start = time.perf_counter()
-    scores = evaluate(learner(method, strength, seed, STEPS[rows]), given).scores["accuracy"]
+    scores = evaluate(learner(method, strength, seed), given).scores["accuracy"]
     found = Outcome(
         method=method,
         strength=strength,
