@@ -165,6 +165,11 @@ def _check(directory: Path, expected: list[dict[str, Tensor]]) -> int:
     return count
 
 
+def _options(given: argparse.Namespace) -> list[str]:
+    mode = ["--forked"] if given.forked else []
+    return ["--kills", str(given.kills), "--seed", str(given.seed), *mode]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
@@ -177,7 +182,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as root:
         tally = torture(given.kills, given.seed, forked if given.forked else fresh, Path(root))
     result = {
-        "command": f"python tests/robust/kills.py --kills {given.kills} --seed {given.seed}",
+        "command": "python tests/robust/kills.py " + " ".join(_options(given)),
         "lost or torn": 0,
         **tally,
         "seconds": round(time.monotonic() - began),
