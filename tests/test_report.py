@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Error, Page, Request, sync_playwright
 
 from lifelong import report
-from lifelong.figures import drift
+from lifelong.figures import drift, scores
 from lifelong.report import forgetting_points, page
 from lifelong.runs import Run, RunError
 from lifelong.units import common
@@ -238,6 +238,19 @@ def test_runs_that_do_not_belong_together_are_refused(
         page([run, msgspec.structs.replace(run, **changes)])
     with pytest.raises(RunError, match="at least one run"):
         page([])
+
+
+def test_seeds_may_have_tasks_of_their_own() -> None:
+    others = {"task 1": "task A", "task 2": "task B"}
+    runs = [made_up(3, seed=1), _renamed(made_up(3, seed=2), others)]
+    text = page(runs)
+    assert "they are others for each seed" in text
+    shown = scores.by_task(runs).views["auroc",].data["rows"]
+    assert shown["task"] == ["task 3"]
+    apart = _renamed(made_up(3, seed=2), {**others, "task 3": "task C"})
+    assert 'id="tasks"' not in page([runs[0], apart])
+    with pytest.raises(RunError, match=r"different tasks .*learned 3 .* seed 2 4 "):
+        page([runs[0], made_up(4, seed=2)])
 
 
 def test_a_look_alike_and_a_single_seed_are_said_to_be_so() -> None:

@@ -127,6 +127,7 @@ def _refuse_strangers(runs: Sequence[Run]) -> None:
     if not runs:
         raise RunError("a report needs at least one run, but none was given")
     first, seen = runs[0], set()
+    tasks: dict[int, Run] = {}
     for run in runs:
         for what in ("data", "source"):
             if getattr(run, what) != getattr(first, what):
@@ -135,10 +136,13 @@ def _refuse_strangers(runs: Sequence[Run]) -> None:
                     f"{first.seed} has {what} {getattr(first, what)!r}, {run.method}, seed "
                     f"{run.seed} has {getattr(run, what)!r}; report them apart"
                 )
-        if sorted(run.tasks) != sorted(first.tasks):
+        # A seed may draw which tasks there are, and in which order: the same for every method.
+        other = tasks.setdefault(run.seed, run)
+        other = other if run.tasks != other.tasks else first
+        if run.tasks != tasks[run.seed].tasks or len(run.tasks) != len(first.tasks):
             raise RunError(
-                f"runs on different tasks cannot stand in one report: {first.method}, seed "
-                f"{first.seed} learned {len(first.tasks)} ({_few(first.tasks)}), {run.method}, "
+                f"runs on different tasks cannot stand in one report: {other.method}, seed "
+                f"{other.seed} learned {len(other.tasks)} ({_few(other.tasks)}), {run.method}, "
                 f"seed {run.seed} {len(run.tasks)} ({_few(run.tasks)}); report them apart"
             )
         if (run.method, run.seed) in seen:
@@ -235,7 +239,9 @@ def _facts(runs: Sequence[Run], shown: Run, detailed: Sequence[int]) -> list[tup
         covered += f"; to keep this file small, only tables and means over seeds cover {left}"
     order = ", ".join(shown.tasks)
     if len({run.tasks for run in runs}) > 1:
-        order += f" (with seed {shown.seed}; the order is another for each seed)"
+        same = len({frozenset(run.tasks) for run in runs}) == 1
+        what = "the order is another" if same else "they are others"
+        order += f" (with seed {shown.seed}; {what} for each seed)"
     base = [f"{' × '.join(map(str, shown.inputs))} inputs"]
     base += [f"{group} {width}" for group, width in shown.widths.items()]
     versions = [", ".join(f"{n} {v}" for n, v in run.versions.items()) for run in runs]

@@ -127,7 +127,8 @@ class Figure:
         fitted = self.chart.properties(
             width=400, height=300, autosize=alt.AutoSizeParams(type="fit", contains="padding")
         )
-        return _compiled(fitted.configure(**_CONFIG).to_json(indent=None))
+        # Compiling finds what is wrong with it; checking it by its schema first takes a second.
+        return _compiled(fitted.configure(**_CONFIG).to_json(indent=None, validate=False))
 
 
 @cache

@@ -127,12 +127,11 @@ def by_task(runs: Sequence[Run]) -> Figure:
     return Figure(
         "tasks",
         "Each task at the end",
-        "The score of each task after all were learned, method beside method."
-        + _band(runs)
-        + _blocks(len(runs[0].tasks)),
+        "The score of each task after all were learned, method beside method; of tasks that all "
+        "seeds have." + _band(runs) + _blocks(len(runs[0].tasks)),
         layered(span, points),
         ("measure",),
-        by_measure(runs, _by_task_view),
+        by_measure(runs, _by_task_view) if _some_in_common(runs) else {},
         (
             Column("task", "task"),
             Column("method", "method"),
@@ -163,6 +162,11 @@ def _matrix_view(run: Run, measure: str) -> View | None:
     return View(words, {ROWS: rows(("line", "task", "score"), cells)})
 
 
+def _some_in_common(runs: Sequence[Run]) -> bool:
+    """Whether there are tasks that every run learned, whatever its seed."""
+    return bool(set.intersection(*(set(run.tasks) for run in runs)))
+
+
 def _averages_view(runs: Sequence[Run], measure: str) -> View:
     found = []
     ends = []
@@ -183,7 +187,7 @@ def _averages_view(runs: Sequence[Run], measure: str) -> View:
 
 
 def _by_task_view(runs: Sequence[Run], measure: str) -> View:
-    names = runs[0].tasks
+    names = [n for n in runs[0].tasks if all(n in run.tasks for run in runs)]
     found = []
     for part in bins(len(names), MOST):
         chosen = {names[place] for place in part}

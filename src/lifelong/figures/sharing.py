@@ -114,7 +114,7 @@ def weave(runs: Sequence[Run]) -> Figure:
         "A line is a task, a column is a unit, in order of birth. A unit is drawn in the line of "
         "each task that uses it, in the colour of the task that introduced it: a line in many "
         "colours is a task that builds on many others. Grey: there, but not used. "
-        "Point at a column to see who uses the unit.",
+        "Point at a column to see who uses the unit." + _neighbours(runs),
         layered(there, cells, own, heads, units),
         ("method", "seed"),
         by_run(runs, _weave_view),
@@ -192,6 +192,15 @@ def overlap(runs: Sequence[Run]) -> Figure:
     )
 
 
+def _neighbours(runs: Sequence[Run]) -> str:
+    crowded = any(_crowded(Use(run)) for run in runs if tells(run))
+    return " Where there are many, neighbours share a cell." if crowded else ""
+
+
+def _crowded(use: Use) -> bool:
+    return int(use.whole.sum()) > _CELLS or len(use.run.tasks) > _LINES
+
+
 def _task_lines() -> alt.Y:
     return alt.Y("task:N", sort=None, title=None, axis=task_names())
 
@@ -204,8 +213,7 @@ def _weave_view(run: Run) -> View | None:
         return None
     use = Use(run)
     lines = bins(len(run.tasks), _LINES)
-    many = int(use.whole.sum()) > _CELLS or len(lines) < len(run.tasks)
-    most = _COLUMNS if many else use.whole.shape[1]
+    most = _COLUMNS if _crowded(use) else use.whole.shape[1]
     size = -(-use.whole.shape[1] // most)
     counts = use.whole.sum(axis=0)
     words = (
