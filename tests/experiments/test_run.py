@@ -20,6 +20,7 @@ from lifelong.experiments.stored import Places, failure, find
 from lifelong.experiments.workers import Doing, Done, Failed, _next, run_jobs
 
 QUIET = Console(quiet=True)
+MAIN = "from lifelong.cli import main; main()"
 COMMAND = ("rehearsal", "--seeds", "0", "--methods", "DEN", "DNN-STL", "--parts", "tasks")
 
 
@@ -129,7 +130,7 @@ def test_a_command_that_is_stopped_goes_on_and_ends_the_same(
 
 def _start(out: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "lifelong.cli", "run", *COMMAND, "--out", str(out)],
+        [sys.executable, "-c", MAIN, "run", *COMMAND, "--out", str(out)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

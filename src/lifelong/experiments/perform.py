@@ -17,7 +17,7 @@ from lifelong.data import load
 from lifelong.den import DEN
 from lifelong.disk import alone_in, make_directory, replace_file
 from lifelong.experiments.configuration import Configuration, NetworkPlan
-from lifelong.experiments.stored import Experiment, Places, StoredRun, find, to_json
+from lifelong.experiments.stored import Experiment, Places, StoredRun, find, from_json, to_json
 from lifelong.journal import CheckpointError
 from lifelong.learner import Learner, base_parameters
 from lifelong.measure import Kept, Watch, measure, measure_finetuning, unwatched
@@ -74,8 +74,9 @@ def perform(job: Job, watch: Watch = unwatched) -> StoredRun:
     with _alone(working):
         found = find(places, configuration)
         if found is None:
-            found = _make(job, working, watch)
-            keep(places.run(configuration), to_json(found))
+            content = to_json(_make(job, working, watch))
+            keep(places.run(configuration), content)
+            found = from_json(content)  # the numbers as they are stored, whoever asks first
         places.failed(configuration).unlink(missing_ok=True)
         shutil.rmtree(working, ignore_errors=True)
     return found

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, PercentFormatter
 
 from lifelong.paper import style
 from lifelong.paper.measured import TASKS, Measured, Row, rows
@@ -77,14 +77,8 @@ def _draw_capacity(axes: Axes, drawn: Sequence[Series]) -> None:
         if each.panel == OVER_CAPACITY:
             style.draw_line(axes, each)
     axes.set_xscale("log")
-    axes.set_xlabel("capacity, parameters over those of DNN-MTL")
-    axes.set_ylabel("average AUROC after all tasks")
-    for axis in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
-        axis(FuncFormatter(_percent))
-    axes.tick_params(axis="x", which="minor", labelsize=6)
-
-
-def _percent(value: float, _position: int | None) -> str:
-    """At 1, 2 and 5 of each power of ten only, or the labels would run into each other."""
-    leading = f"{value:e}"[0]
-    return f"{100 * value:g}%" if leading in "125" else ""
+    axes.xaxis.set_major_locator(LogLocator(10, subs=(1.0, 3.0)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axes.set_xlabel("capacity relative to DNN-MTL")
+    axes.set_ylabel("average AUROC at the end")
