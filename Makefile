@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 LIFELONG_DATA ?= $(CURDIR)/data
 export LIFELONG_DATA
 
-.PHONY: demo test check format types imports data clean
+.PHONY: torture demo test check format types imports data clean
 
 demo: $(READY)
 	$(BIN)/lifelong demo
@@ -16,6 +16,12 @@ test: $(READY)
 	$(BIN)/pytest -n 2 --dist worksteal
 
 check: $(READY) format types imports test
+
+# The long versions of tests/robust: 200 kills, 100,000 damaged files, and what safety costs.
+torture: $(READY)
+	$(BIN)/python tests/robust/kills.py --kills 200 --out results/robustness/kills.json
+	$(BIN)/python tests/robust/mutations.py --count 100000 --out results/robustness/mutations.json
+	$(BIN)/python benchmarks/robustness.py --out results/robustness/costs.json
 
 format:
 	$(BIN)/ruff format --check .

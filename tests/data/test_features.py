@@ -6,6 +6,7 @@ import torch
 from sklearn.decomposition import PCA
 
 from lifelong.data import DataError, awa, load
+from lifelong.data.awa import _numbers
 from lifelong.data.features import read_npz
 from lifelong.tasks import TaskError
 
@@ -210,3 +211,10 @@ def test_the_real_animals50(real_data):
     assert (len(task.train), len(task.valid), len(task.test)) == (1500, 1500, 1500)
     assert task.shape == (500,)
     assert torch.isfinite(task.train.x).all()
+
+
+def test_a_number_beyond_float32_is_refused(tmp_path):
+    path = tmp_path / "1.txt"
+    for word in ("1e300", "nan", "-inf"):
+        with pytest.raises(DataError, match="not finite in float32"):
+            _numbers(path, ["1.5", word])

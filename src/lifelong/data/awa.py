@@ -164,9 +164,12 @@ def _text(path: Path) -> str:
 
 def _numbers(path: Path, words: list[str]) -> NDArray[np.float32]:
     try:
-        return np.array(words, np.float64).astype(np.float32)
+        numbers = np.array(words, np.float64)
     except ValueError as error:
         raise DataError(f"{path}: holds something that is no number ({error})") from error
+    if not (np.abs(numbers) <= np.finfo(np.float32).max).all():
+        raise DataError(f"{path}: holds a number that is not finite in float32; get it again")
+    return numbers.astype(np.float32)
 
 
 def _require_length(path: Path, vector: NDArray[np.float32], length: int) -> None:
