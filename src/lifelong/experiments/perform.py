@@ -30,7 +30,7 @@ from lifelong.solve import SettingError
 from lifelong.store import ModelFileError
 from lifelong.streams import Stream
 
-PROGRESS = "progress.json"
+PROGRESS, TRAININGS = "progress.json", "trainings"
 _AFTERWARDS = ("keep", "noise")  # settings of the finetuning alone: DEN's run does without
 
 
@@ -140,10 +140,12 @@ def _loaded(data: str, seed: int, options: str) -> Stream:
 def _make(job: Job, working: Path, watch: Watch) -> StoredRun:
     configuration = job.configuration
     stream, row = stream_of(configuration), method_named(configuration.method)
-    if row.finetunes:
-        learner, run = _finetuned(job, stream, row, working, watch)
-    else:
-        learner, run = _learned(job, stream, row, working, watch)
+    learn = _finetuned if row.finetunes else _learned
+    try:
+        learner, run = learn(job, stream, row, working, watch)
+    except CheckpointError:  # of another version of torch, or damaged: do without
+        shutil.rmtree(working / TRAININGS, ignore_errors=True)
+        learner, run = learn(job, stream, row, working, watch)
     learner.save(job.places.model(configuration), overwrite=True)
     capacity = learner.capacity().parameters / _base_parameters(configuration, learner)
     summary = msgspec.structs.replace(run.summary, capacity=capacity)
@@ -162,20 +164,15 @@ def _learned(
     job: Job, stream: Stream, row: Method, working: Path, watch: Watch
 ) -> tuple[Learner[Any], Run]:
     learner, kept = _where_it_was(job, stream, row, working)
-    try:
-        run = measure(
-            learner,
-            stream,
-            data=job.configuration.data,
-            about=row.about,
-            command=job.command,
-            watch=watch,
-            kept=kept,
-        )
-    except CheckpointError:
-        # Of another release, or damaged: what it would have saved is learned again.
-        shutil.rmtree(working / "trainings", ignore_errors=True)
-        raise
+    run = measure(
+        learner,
+        stream,
+        data=job.configuration.data,
+        about=row.about,
+        command=job.command,
+        watch=watch,
+        kept=kept,
+    )
     return learner, run
 
 
@@ -197,7 +194,7 @@ def _finetuned(
         about=row.about,
         command=job.command,
         watch=watch,
-        checkpoint=working / "together",
+        checkpoint=working / TRAININGS / "together",
     )
     return learner, run
 
@@ -231,7 +228,7 @@ def _where_it_was(
 ) -> tuple[Learner[Any], Kept]:
     """The learner and its results when the run was killed; a new one if there is nothing."""
     configuration = job.configuration
-    checkpoint = working / "trainings"
+    checkpoint = working / TRAININGS / "one by one"
     found = _found(configuration, row, working, job.device)
     if found is None:
         inputs = next(iter(stream)).shape

@@ -6,9 +6,10 @@ from typing import final
 
 from lifelong.experiments.collect import Collected, collect
 from lifelong.experiments.recipes import RECIPES, Recipe, recipe
+from lifelong.experiments.tuned import tuned
 from lifelong.paper.claims import Evidence, Finding, findings
 from lifelong.paper.figures import TITLES, write_combined, write_figure
-from lifelong.paper.reproduction import page, read_summary, write_summary
+from lifelong.paper.reproduction import Chosen, page, read_summary, write_summary
 
 SUMMARY = "summary.json"
 _TO_TRY = ("rehearsal",)
@@ -52,7 +53,8 @@ def reproduce(out: Path, to: Path) -> Reproduced:
     summary.write_bytes(write_summary(findings(evidence)))
     found_out = read_summary(summary.read_bytes())
     pictures = [str(_from(to.parent, file)) for file in figures if file.suffix == ".png"]
-    to.write_text(page(found_out, evidence, pictures), encoding="utf-8")
+    text = page(found_out, evidence, pictures, _choices())
+    to.write_text(text, encoding="utf-8")
     return Reproduced(found_out, [summary, to, *figures], damaged)
 
 
@@ -75,6 +77,24 @@ def _evidence(chosen: Recipe, found: Collected) -> Evidence:
     look_alike = " (look-alike)" if "look-alike" in source else ""
     command = f"lifelong run {chosen.name} --size {size}"
     return Evidence(chosen.name, size, data + look_alike, command, found.measured)
+
+
+def _choices() -> list[Chosen]:
+    """Everything that was tuned and that the recipes of the paper use."""
+    sets = dict.fromkeys(RECIPES[name]("paper").data.name for name in RECIPES)
+    return [
+        Chosen(
+            data,
+            method,
+            ", ".join(f"{name} {value:g}" for name, value in choice.settings.items()),
+            choice.trials[:1] != () and choice.settings == choice.trials[0].settings,
+            len(choice.trials),
+            ", ".join(map(str, choice.seeds)),
+            choice.tasks,
+        )
+        for data in sets
+        for method, choice in tuned(data).methods.items()
+    ]
 
 
 def _from(directory: Path, file: Path) -> Path:

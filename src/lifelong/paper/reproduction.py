@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import final, get_args
 
 import msgspec
 
@@ -16,10 +17,23 @@ Every number and every claim of the paper's experiments, and what we measured. M
 `lifelong reproduce` from the runs stored in `results/runs`, by way of `results/summary.json`; edit
 neither by hand. Claims that failed stay in, and what is not measured yet is said to be so.
 
-Means over seeds with the standard error of the mean. Settings were chosen on validation rows, on
-seeds that are not reported, with the same number of trials for every method
-([docs/experiments.md](docs/experiments.md)). Differences are in points of AUROC, 100 times AUROC.
+Means over seeds with the standard error of the mean; differences are in points of AUROC, 100 times
+AUROC. [docs/experiments.md](docs/experiments.md) says how runs are made and settings are chosen.
 """
+
+
+@final
+@dataclass(frozen=True)
+class Chosen:
+    """What tuning chose for a method on a data set, in words."""
+
+    data: str
+    method: str
+    settings: str
+    defaults: bool
+    trials: int
+    seeds: str
+    tasks: int
 
 
 def read_summary(text: bytes) -> list[Finding]:
@@ -32,7 +46,10 @@ def write_summary(findings: Sequence[Finding]) -> bytes:
 
 
 def page(
-    findings: Sequence[Finding], evidence: Mapping[str, Evidence], figures: Sequence[str]
+    findings: Sequence[Finding],
+    evidence: Mapping[str, Evidence],
+    figures: Sequence[str],
+    choices: Sequence[Chosen] = (),
 ) -> str:
     """The whole page."""
     parts = [
@@ -41,6 +58,7 @@ def page(
         _order_in_words(findings),
         *(_section(data, own) for data, own in _by_data(findings).items()),
         _rules(),
+        _settings(choices),
         _figures(figures),
         *(_table(each) for each in evidence.values() if each.measured),
     ]
@@ -109,6 +127,25 @@ def _bold(finding: Finding) -> str:
 def _rules() -> str:
     rules = "\n".join(f"- {kind}: {rule}." for kind, rule in VERDICTS.items())
     return f"## How verdicts are made\n\n{rules}\n"
+
+
+def _settings(choices: Sequence[Chosen]) -> str:
+    if not choices:
+        return "## Settings\n\nNo settings were tuned: every method has its defaults.\n"
+    lines = [
+        "## Settings\n",
+        "Chosen by AUROC on validation rows of the first tasks, on seeds that are not reported. "
+        "All other settings, and methods that are not listed, have their defaults.\n",
+        "| data | method | chosen | defaults were best | trials | seeds | tasks |",
+        "|---|---|---|---|---|---|---|",
+        *(
+            f"| {one.data} | {one.method} | {one.settings} | {'yes' if one.defaults else 'no'} "
+            f"| {one.trials} | {one.seeds} | {one.tasks} |"
+            for one in choices
+        ),
+        "",
+    ]
+    return "\n".join(lines)
 
 
 def _figures(figures: Sequence[str]) -> str:
