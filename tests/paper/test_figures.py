@@ -5,13 +5,13 @@ import io
 from pathlib import Path
 
 import pytest
+from known_runs import measured
 
 from lifelong.methods import METHODS
 from lifelong.paper import figure3, figure4, figure5, style
 from lifelong.paper.figures import write_combined, write_figure
 from lifelong.paper.measured import CAPACITY, Measured, mean, rows
 from lifelong.paper.series import Series, as_csv
-from made_up import measured
 
 
 def _figure3() -> list[Measured]:

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
+from known_runs import measured
 
 from lifelong.paper import claims
 from lifelong.paper.claims import Evidence, Finding, findings
 from lifelong.paper.measured import CAPACITY, Mean, Measured
 from lifelong.paper.reproduction import page, read_summary, write_summary
-from made_up import measured
 
 RECIPES = (
     "figure3-variation",
