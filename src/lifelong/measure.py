@@ -16,6 +16,7 @@ import numpy as np
 
 from lifelong import baselines
 from lifelong.den import DEN
+from lifelong.disk import MOST, read_file
 from lifelong.evaluate import MEASURES, score, steps
 from lifelong.learner import Learner, Sharing
 from lifelong.network import GrowingNetwork
@@ -160,7 +161,7 @@ def is_model(path: Path) -> bool:
 def load_model(path: Path) -> Learner[Any]:
     """A saved model, whatever method it is of."""
     try:
-        method = msgspec.json.decode((path / MANIFEST).read_bytes(), type=_Named).method
+        method = msgspec.json.decode(read_file(path / MANIFEST, most=MOST), type=_Named).method
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         method = DEN.method  # which knows best how to say what is wrong
     known = {learner.method: learner for learner in _learners()}
