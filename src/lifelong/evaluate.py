@@ -65,15 +65,16 @@ def steps(
     known = () if done is None else done.tasks
     if done is not None:
         so_far.recall(done, stream.names)
-    for number, task in enumerate(stream):
+    for task in stream:
+        name = task.name
         so_far.expect(task)
-        if number < len(known):
+        if name in known:
+            del task  # before the next task is made, or two would be in memory
             continue
         start = time.perf_counter()
         record = (learn or learner.learn)(task)
         seconds = time.perf_counter() - start
-        name = task.name
-        del task  # before the next task is made, or two would be in memory
+        del task
         yield Step(name, record, so_far.score(learner, name, seconds))
 
 

@@ -21,7 +21,11 @@ from lifelong.experiments.stored import Places, failure, find
 from lifelong.experiments.workers import Doing, Done, Failed, _next, run_jobs
 
 QUIET = Console(quiet=True)
-MAIN = "from lifelong.cli import main; main()"
+# Who starts the tests in the background may have told all below to ignore Ctrl-C.
+MAIN = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from lifelong.cli import main; main()"
+)
 COMMAND = ("rehearsal", "--seeds", "0", "--methods", "DEN", "--parts", "tasks", "--jobs", "1")
 
 
