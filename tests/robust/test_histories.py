@@ -109,7 +109,7 @@ class Histories(RuleBasedStateMachine):
             self.history = (*self.history, name)
         self.agree(self.learner, self.history)
 
-    @precondition(lambda self: self.history)
+    @precondition(lambda self: self.learner.tasks)
     @rule()
     def finetune(self) -> None:
         self.learner.finetune([TASKS[name] for name in self.learner.tasks])
