@@ -32,12 +32,12 @@ COMMAND = ("rehearsal", "--seeds", "0", "--methods", "DEN", "--parts", "tasks", 
 def test_a_failing_run_is_recorded_and_the_others_go_on(tmp_path: Path) -> None:
     fails = job(tmp_path, "DNN", mu=0.2)
     fails.configuration.settings["mu"] = -1.0
-    jobs = [fails, job(tmp_path, "DNN-MTL"), job(tmp_path, "DEN"), job(tmp_path, "DEN-Finetune")]
-    tally = run(jobs, workers=2, console=QUIET)
+    jobs = [fails, job(tmp_path, "DEN-Finetune"), job(tmp_path, "DEN")]
+    tally = run(jobs, workers=1, console=QUIET)
     assert list(tally.failed.values()) == [
         "SettingError: DNN: mu must be 0 or more and finite, not -1.0"
     ]
-    assert len(tally.made) == 3
+    assert len(tally.made) == 2
     recorded = failure(Places(tmp_path), fails.configuration)
     assert recorded is not None
     assert "mu must be 0 or more" in recorded.error
@@ -47,8 +47,8 @@ def test_a_failing_run_is_recorded_and_the_others_go_on(tmp_path: Path) -> None:
     assert found is not None
     assert without_times(found.run) == without_times(alone.run)  # in a process of its own too
 
-    again = run(jobs[1:], workers=2, console=QUIET)
-    assert len(again.there) == 3
+    again = run(jobs[1:], workers=1, console=QUIET)
+    assert len(again.there) == 2
     assert not again.made
 
 
@@ -119,15 +119,13 @@ def test_a_command_that_is_stopped_or_killed_goes_on_and_ends_the_same(tmp_path:
     _stop(out, signal.SIGKILL, after_tasks=2)
     assert not list((out / "runs").rglob("*.json"))
 
-    process = _start(out)
-    said = process.communicate()[1]
-    assert process.returncode == 0, said
     chosen = recipe("rehearsal", "small")
     asked = chosen.configuration(chosen.chosen(["DEN"], ["tasks"])[0], 0)
-    found = find(Places(out), asked)
-    assert found is not None
+    known: list[int] = []
+    went_on = perform(Job(asked, out), lambda _method, _doing, done: known.append(done))
+    assert known[0] >= 2
     whole = perform(Job(asked, tmp_path / "whole"))
-    assert without_times(found.run) == without_times(whole.run)
+    assert without_times(went_on.run) == without_times(whole.run)
 
 
 def _stop(out: Path, how: signal.Signals, after_tasks: int) -> tuple[int, str]:
