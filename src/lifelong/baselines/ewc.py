@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, final
 
 from torch import Tensor
 
-from lifelong.baselines.fisher import Labels, fisher, require_fisher
+from lifelong.baselines.fisher import Labels, fisher_after, require_fisher
 from lifelong.baselines.in_turn import InTurn, Kept, Turn
 from lifelong.baselines.training import Turns, one_of
 from lifelong.network import GrowingNetwork
@@ -63,14 +63,7 @@ class EWC(InTurn[EWCSettings]):
 
     def _keep(self, turn: Turn) -> Kept:
         settings = self.settings
-        importance = fisher(
-            turn.network,
-            turn.task.kind,
-            turn.train,
-            labels=settings.labels,
-            examples=settings.examples,
-            generator=turn.generator,
-        )
+        importance = fisher_after(turn, settings.labels, settings.examples)
         memory: dict[str, Tensor] = {}
         for name, now in turn.shared.items():
             pull = Quadratic(importance[name], now)

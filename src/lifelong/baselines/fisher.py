@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lifelong.baselines.in_turn import Turn
 from lifelong.baselines.training import one_of
 from lifelong.network import Chain, Convolution, Linear, Network, layer_output
 from lifelong.solve import require
@@ -51,6 +52,18 @@ def fisher(
         _add(sums, network, kind, x, y, labels, generator)
         seen += len(x)
     return {name: total / seen for name, total in sums.items()}
+
+
+def fisher_after(turn: Turn, labels: Labels, examples: int | None) -> dict[str, Tensor]:
+    """Of a network that was just trained, on the rows it was trained on."""
+    return fisher(
+        turn.network,
+        turn.task.kind,
+        turn.train,
+        labels=labels,
+        examples=examples,
+        generator=turn.generator,
+    )
 
 
 def _first(

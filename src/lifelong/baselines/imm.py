@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, final
 import torch
 from torch import Tensor
 
-from lifelong.baselines.fisher import Labels, fisher, require_fisher
+from lifelong.baselines.fisher import Labels, fisher_after, require_fisher
 from lifelong.baselines.in_turn import InTurn, Kept, Turn
 from lifelong.baselines.training import Turns, one_of
 from lifelong.network import GrowingNetwork, Tensors
@@ -80,12 +80,5 @@ class IMM(InTurn[IMMSettings]):
         tensors, settings = turn.network.tensors, self.settings
         if settings.merge == "mean":
             return {name: torch.ones_like(tensor) for name, tensor in tensors.items()}
-        information = fisher(
-            turn.network,
-            turn.task.kind,
-            turn.train,
-            labels=settings.labels,
-            examples=settings.examples,
-            generator=turn.generator,
-        )
+        information = fisher_after(turn, settings.labels, settings.examples)
         return {name: tensor + settings.floor for name, tensor in information.items()}
