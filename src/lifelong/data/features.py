@@ -119,7 +119,7 @@ _NOT_AN_NPZ = (
     KeyError,
     IndexError,
     OverflowError,
-    RuntimeError,  # NotImplementedError and RecursionError among them
+    RuntimeError,  # and its kinds, such as RecursionError
     SyntaxError,
     MemoryError,
 )
