@@ -176,10 +176,10 @@ def figure3_cifar100(size: Size) -> Recipe:
         reduced=""
         if paper
         else "a network of 16-32-32 filters of 3 × 3 and 64 units instead of the modified AlexNet; "
-        "at most 600 steps a training, of 128 rows; the data is the paper's",
+        "at most 600 steps a training, of 64 rows; the data is the paper's",
         data=DataPlan("cifar-100", 10),
         network=alexnet if paper else small,
-        budget=Budget() if paper else Budget(steps=600, batch=128),
+        budget=Budget() if paper else Budget(steps=600, batch=64),
         entries=_figure3(10, progressive=0.25),
     )
 
