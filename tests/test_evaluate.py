@@ -1,5 +1,6 @@
 """Scores against scikit-learn and by hand, and the loop over a stream."""
 
+import time
 import weakref
 from typing import Any
 
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, roc_auc_score
 
 from lifelong.data import load
-from lifelong.evaluate import accuracy, auroc, evaluate, score, steps
+from lifelong.evaluate import accuracy, auroc, evaluate, score, steps, timed
+from lifelong.records import StageRecord
 from lifelong.results import Capacity
 from lifelong.streams import Stream
 from lifelong.tasks import Kind, Task, TaskError
@@ -127,6 +129,14 @@ def test_steps_show_what_is_known_on_the_way():
     assert [len(step.results.tasks) for step in seen] == [1, 2, 3]
     last = seen[-1].results.matrix("auroc")
     np.testing.assert_array_equal(seen[0].results.matrix("auroc"), last[:1, :1])
+
+
+def test_seconds_before_an_interruption_count():
+    record = StageRecord("taken up again", 0.1, 100, 3600.0)
+    results = [step.results for step in steps(Means(), load("digits", seed=0).first(1))][-1]
+    assert results.seconds[0] < 3600
+    assert timed(lambda: record) == (record, 3600.0)
+    assert timed(lambda: time.sleep(0.01))[1] >= 0.01
 
 
 def random_task(name: str, **changes: Any) -> Task:

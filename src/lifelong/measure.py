@@ -1,7 +1,6 @@
 """From a learner and a stream, or from a saved model, to a stored run."""
 
 import platform
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ import numpy as np
 from lifelong import baselines
 from lifelong.den import DEN
 from lifelong.disk import MOST, read_file
-from lifelong.evaluate import MEASURES, score, steps
+from lifelong.evaluate import MEASURES, score, steps, timed
 from lifelong.learner import Learner, Sharing
 from lifelong.network import GrowingNetwork
 from lifelong.records import StageRecord, TaskRecord
@@ -261,9 +260,7 @@ def _together(
     for task in tasks:
         if task.test is None:
             raise TaskError(f"task {task.name!r} has no test rows; make it with test=(x, y)")
-    start = time.perf_counter()
-    learn(tasks)
-    seconds = time.perf_counter() - start
+    _, seconds = timed(partial(learn, tasks))
     by_task = [
         score(learner, task.name, task.test, kind=task.kind, outputs=task.outputs)
         for task in tasks

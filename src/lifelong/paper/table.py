@@ -5,6 +5,7 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
+from rich.box import SIMPLE
 from rich.table import Table
 
 from lifelong.paper.measured import Mean, Measured, Row, rows
@@ -13,11 +14,14 @@ COLUMNS = ("AUROC", "accuracy", "forgetting", "capacity", "seconds", "seeds")
 
 
 def as_table(title: str, measured: Sequence[Measured]) -> Table:
-    """AUROC with its standard error over seeds; forgetting in points of AUROC."""
-    shown = Table(title=title, title_justify="left")
-    shown.add_column("method", no_wrap=True)
+    """AUROC with its standard error over seeds; forgetting in points of AUROC.
+
+    Where it is too wide, names go over several lines; numbers are never cut.
+    """
+    shown = Table(title=title, title_justify="left", box=SIMPLE)
+    shown.add_column("method", overflow="fold")
     for column in COLUMNS:
-        shown.add_column(column, justify="right", no_wrap=column == "AUROC")
+        shown.add_column(column, justify="right", no_wrap=True)
     for row in rows(measured):
         shown.add_row(row.label, *_cells(row))
     return shown
