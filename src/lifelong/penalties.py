@@ -118,9 +118,9 @@ class Around:
         return self.penalty.value(w - self.center)
 
     def prox(self, w: Tensor, step: float) -> Tensor:
-        moved = self.penalty.prox(w - self.center, step)
-        # center + (w - center) may round to a neighbour of w; what did not move must not change.
-        return torch.where(moved == 0, self.center, self.center + moved)
+        # An exact zero leaves the center as it is, so what did not move does not change. In place:
+        # the difference is a tensor of its own, and memory is what this takes time for.
+        return self.penalty.prox(w - self.center, step).add_(self.center)
 
 
 @final
