@@ -11,6 +11,7 @@ from lifelong.den import DEN, Settings
 from lifelong.learner import Learner
 from lifelong.network import Chain, Network, Skeleton, convnet, first_network, mlp, uniform
 from lifelong.solve import Budget
+from lifelong.surgery import newcomers, with_newcomers
 from lifelong.tasks import Kind, Rows, Task, TensorRows
 
 BUDGET = Budget(steps=24, batch=16, learning_rate=0.02, check_every=8, patience=2, cuts=1, cut=0.5)
@@ -99,6 +100,14 @@ def random_network(
 
 def in_double(network: Network) -> Network:
     return replace(network, tensors={name: t.double() for name, t in network.tensors.items()})
+
+
+def touching_newcomers(network: Network, number: int) -> Mapping[str, Tensor]:
+    """For each tensor, which entries touch a unit born with this task; all of the head's do."""
+    nothing = {name: torch.zeros(t.shape, dtype=torch.bool) for name, t in network.tensors.items()}
+    blocks = newcomers(network, number)
+    full = {name: torch.ones_like(block, dtype=torch.bool) for name, block in blocks.items()}
+    return with_newcomers(network.with_tensors(nothing), number, full).tensors
 
 
 def same(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:

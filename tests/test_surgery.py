@@ -6,7 +6,15 @@ from hypothesis import given
 from hypothesis import settings as runs
 from hypothesis import strategies as st
 
-from builders import SKELETONS, in_double, inputs_for, random, random_network, same
+from builders import (
+    SKELETONS,
+    in_double,
+    inputs_for,
+    random,
+    random_network,
+    same,
+    touching_newcomers,
+)
 from lifelong.network import GrowingNetwork, uniform
 from lifelong.surgery import (
     append_units,
@@ -16,6 +24,8 @@ from lifelong.surgery import (
     newcomers,
     positions,
     scatter,
+    with_newcomers,
+    without_newcomers,
 )
 from lifelong.tasks import Task
 
@@ -86,7 +96,11 @@ def test_newcomers_are_all_entries_that_touch_a_new_unit_and_all_of_the_head(net
         for receives in (True, False):
             for name, mark in marked(grown, group, new, receives=receives).items():
                 expected[name] |= mark
-    assert same(newcomers(grown, 2), expected)
+    assert same(touching_newcomers(grown, 2), expected)
+    blocks = newcomers(grown, 2)
+    assert sum(t.numel() for t in blocks.values()) == sum(int(m.sum()) for m in expected.values())
+    assert same(with_newcomers(grown, 2, blocks).tensors, grown.tensors)
+    assert same(without_newcomers(grown, 2), without_newcomers(network, 2))
 
 
 @given(networks, st.data())

@@ -23,6 +23,7 @@ from lifelong.tasks import Kind, Task
 
 INPUTS = "inputs"  # the group of input features or channels: it is selected from, and never grows
 HEAD = ("head.weight", "head.bias")
+ACROSS = " across"  # after a weight's name: what older units receive from newcomers
 
 Tensors: TypeAlias = Mapping[str, Tensor]
 
@@ -110,6 +111,24 @@ class Skeleton(Protocol):
 
     def features(self, tensors: Tensors, x: Tensor) -> Tensor: ...
 
+    def settled(self, old: Tensors, x: Tensor) -> tuple[Tensor, ...]:
+        """What the units of these tensors compute that newcomers beside them cannot change."""
+        ...
+
+    def features_beside(
+        self, old: Tensors, new: Tensors, x: Tensor, settled: Sequence[Tensor]
+    ) -> Tensor:
+        """The features of a network of older units and newcomers.
+
+        Args:
+            old: the weights between older units.
+            new: of each weight and bias what newcomers receive, and under its name and `ACROSS`
+                what older units receive from newcomers. Without newcomers there is no entry.
+            x: inputs.
+            settled: what `settled` makes of `old` and these inputs.
+        """
+        ...
+
     def multiply_adds(self, tensors: Tensors) -> int: ...
 
 
@@ -152,6 +171,42 @@ class Chain(msgspec.Struct, frozen=True, dict=True):
             x = layer_output(layer, tensors, x)
         return x
 
+    def settled(self, old: Tensors, x: Tensor) -> tuple[Tensor, ...]:
+        """The units of the first layer read inputs alone. What they send to the second layer's is
+        settled too, until newcomers send more.
+        """
+        below = self._second
+        for layer in self.layers[:below]:
+            x = layer_output(layer, old, x)
+        return x, *(layer_output(layer, old, x) for layer in self.layers[below : below + 1])
+
+    def features_beside(
+        self, old: Tensors, new: Tensors, x: Tensor, settled: Sequence[Tensor]
+    ) -> Tensor:
+        below = self._second
+        older, sums = settled[0], settled[1:]
+        newer: Tensor | None = x
+        for layer in self.layers[:below]:
+            newer = _newcomers_output(layer, new, newer)
+        for layer in self.layers[below:]:
+            if not isinstance(layer, Linear | Convolution):
+                older, newer = layer_output(layer, {}, older), _newcomers_output(layer, new, newer)
+                continue
+            read = _side_by_side(older, newer)
+            older, sums = sums[0] if sums else layer_output(layer, old, older), ()
+            if newer is not None:
+                older = older + _sent_across(layer, new, newer)
+            newer = _newcomers_output(layer, new, read)
+        return _side_by_side(older, newer)
+
+    @cached_property
+    def _second(self) -> int:
+        """Where the second layer with weights is; the end if there is none."""
+        places = [
+            n for n, layer in enumerate(self.layers) if isinstance(layer, Linear | Convolution)
+        ]
+        return places[1] if len(places) > 1 else len(self.layers)
+
     def multiply_adds(self, tensors: Tensors) -> int:
         """Of one row: each weight of a layer is used once for every position of its output."""
         weights = ((f"{layer.name}.weight", area) for layer, _, area in self._senders())
@@ -185,9 +240,9 @@ def layer_output(layer: Layer, tensors: Tensors, x: Tensor) -> Tensor:
     """What one layer makes of its inputs, with its own among these tensors."""
     match layer:
         case Linear(name):
-            return F.linear(x, tensors[f"{name}.weight"], tensors[f"{name}.bias"])
+            return F.linear(x, tensors[f"{name}.weight"], tensors.get(f"{name}.bias"))
         case Convolution(name, padding=padding):
-            weight, bias = tensors[f"{name}.weight"], tensors[f"{name}.bias"]
+            weight, bias = tensors[f"{name}.weight"], tensors.get(f"{name}.bias")
             return F.conv2d(x, weight, bias, padding=padding)
         case Relu():
             return F.relu(x)
@@ -195,6 +250,24 @@ def layer_output(layer: Layer, tensors: Tensors, x: Tensor) -> Tensor:
             return F.max_pool2d(x, size)
         case Flatten():
             return x.flatten(1)
+
+
+def _newcomers_output(layer: Layer, new: Tensors, x: Tensor | None) -> Tensor | None:
+    """What a layer's newcomers make of its inputs; None where there are none."""
+    if x is None or (isinstance(layer, Linear | Convolution) and f"{layer.name}.weight" not in new):
+        return None
+    return layer_output(layer, new, x)
+
+
+def _sent_across(layer: Linear | Convolution, new: Tensors, newer: Tensor) -> Tensor:
+    """What newcomers of the layer below add to what a layer's older units receive."""
+    weight = f"{layer.name}.weight"
+    return layer_output(layer, {weight: new[weight + ACROSS]}, newer)
+
+
+def _side_by_side(older: Tensor, newer: Tensor | None) -> Tensor:
+    """All units in order; after a flatten too, since a unit's positions stay together."""
+    return older if newer is None else torch.cat([older, newer], dim=1)
 
 
 def _with_weights(layers: Sequence[Layer]) -> list[Linear | Convolution]:

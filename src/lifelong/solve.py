@@ -15,7 +15,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias, TypeVar, final
+from typing import Any, Protocol, TypeAlias, TypeVar, final
 
 import msgspec
 import torch
@@ -84,15 +84,25 @@ def _whole(value: float) -> bool:
     return isinstance(value, int)
 
 
+class Batches(Protocol):
+    """Rows, in batches of (what a forward pass takes, labels). `Rows` of a task are such."""
+
+    def __len__(self) -> int: ...
+
+    def batches(
+        self, size: int, generator: torch.Generator | None = None
+    ) -> Iterator[tuple[Any, Tensor]]: ...
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class Rehearsal:
     """What one task asks of the tensors: how its outputs are computed, its loss and its rows."""
 
-    forward: Callable[[Tensors, Tensor], Tensor]
+    forward: Callable[[Tensors, Any], Tensor]
     loss: Loss
-    train: Rows
-    valid: Rows
+    train: Batches
+    valid: Batches
 
 
 @final
@@ -203,7 +213,7 @@ def validation_loss(asks: Sequence[Rehearsal], tensors: Tensors) -> float:
 
 
 def _mean_loss(ask: Rehearsal, tensors: Tensors) -> float:
-    sums = [ask.loss(ask.forward(tensors, x), y) * len(x) for x, y in ask.valid.batches(4096)]
+    sums = [ask.loss(ask.forward(tensors, x), y) * len(y) for x, y in ask.valid.batches(4096)]
     return float(torch.stack(sums).sum()) / len(ask.valid)
 
 
@@ -429,13 +439,13 @@ def _apply(penalty: Penalty, tensor: Tensor, mask: Tensor | None, step: float) -
 class _Passes:
     """Batches without end: pass after pass over the rows, each in an order of its own."""
 
-    def __init__(self, rows: Rows, size: int, generator: torch.Generator) -> None:
+    def __init__(self, rows: Batches, size: int, generator: torch.Generator) -> None:
         self._rows, self._size, self._generator = rows, size, generator
-        self._current: Iterator[tuple[Tensor, Tensor]] = iter(())
+        self._current: Iterator[tuple[Any, Tensor]] = iter(())
         self.began = generator.get_state()
         self.consumed = 0
 
-    def __next__(self) -> tuple[Tensor, Tensor]:
+    def __next__(self) -> tuple[Any, Tensor]:
         batch = next(self._current, None)
         while batch is None:
             self._begin()

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from lifelong.network import Axes, Axis, Initialise, Network
+from lifelong.network import ACROSS, HEAD, Axes, Axis, Initialise, Network, Tensors, prefix
 
 Units: TypeAlias = Mapping[str, Tensor]  # for each group, indices of some of its units
 
@@ -89,17 +89,51 @@ def scatter(network: Network, part: Network, selected: Units) -> Network:
 
 
 def newcomers(network: Network, number: int) -> dict[str, Tensor]:
-    """For each tensor, which entries touch a unit born with this task; all of the head's do."""
-    marks: dict[str, Tensor] = {}
-    for name, tensor in network.tensors.items():
-        axes = network.skeleton.axes[name]
-        mark = torch.full(tensor.shape, not any(axis and axis.receives for axis in axes))
-        for dim, axis in enumerate(axes):
-            if axis is not None and axis.group in network.born:
-                new = (network.born[axis.group] == number).repeat_interleave(axis.span)
-                mark |= new.reshape([-1 if d == dim else 1 for d in range(tensor.ndim)])
-        marks[name] = mark.to(tensor.device)
-    return marks
+    """The entries that touch a unit born with this task, in dense blocks: they cost their size.
+
+    Under a tensor's name what newcomers receive (the head all that it has), under its name and
+    `ACROSS` what older units receive from newcomers. A block without entries is left out.
+    """
+    blocks = {
+        f"{name}{mark}": tensor[place].contiguous()
+        for name, tensor in network.tensors.items()
+        for mark, place in _blocks(network, name, number).items()
+    }
+    return {name: block for name, block in blocks.items() if block.numel()}
+
+
+def with_newcomers(network: Network, number: int, blocks: Tensors) -> Network:
+    """The network with these blocks in their places."""
+    tensors = {name: tensor.clone() for name, tensor in network.tensors.items()}
+    for name, tensor in tensors.items():
+        for mark, place in _blocks(network, name, number).items():
+            if f"{name}{mark}" in blocks:
+                tensor[place] = blocks[f"{name}{mark}"]
+    return replace(network, tensors=tensors)
+
+
+def without_newcomers(network: Network, number: int) -> dict[str, Tensor]:
+    """The weights between the units that are older than this task."""
+    older = {group: stamps[stamps < number] for group, stamps in network.born.items()}
+    return {
+        name: prefix(tensor, network.skeleton.axes[name], older).contiguous()
+        for name, tensor in network.tensors.items()
+        if name not in HEAD
+    }
+
+
+def _blocks(network: Network, name: str, number: int) -> dict[str, tuple[slice, ...]]:
+    """Where the two blocks of a tensor are. Units are appended, so newcomers come last."""
+    older = {
+        axis.receives: int((network.born[axis.group] < number).sum()) * axis.span
+        for axis in network.skeleton.axes[name]
+        if axis is not None and axis.group in network.born
+    }
+    rows = older.get(True, 0)  # nobody receives in a head: all of it is new
+    blocks: dict[str, tuple[slice, ...]] = {"": (slice(rows, None),)}
+    if False in older:
+        blocks[ACROSS] = (slice(rows), slice(older[False], None))
+    return blocks
 
 
 def positions(units: Tensor, axis: Axis) -> Tensor:

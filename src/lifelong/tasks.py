@@ -5,7 +5,7 @@ A task has one or more *outputs*. Under `Kind.BINARY` each output is a yes-or-no
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol, TypeAlias, final
@@ -62,13 +62,20 @@ class TensorRows:
     def batches(
         self, size: int, generator: torch.Generator | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        if generator is None:
-            yield from zip(self.x.split(size), self.y.split(size), strict=True)
-            return
-        order = torch.randperm(len(self), generator=generator).to(self.x.device)
-        for chosen in order.split(size):
-            # Three times as fast as `x[chosen]`, to the same bits.
-            yield self.x.index_select(0, chosen), self.y.index_select(0, chosen)
+        yield from in_batches((self.x, self.y), size, generator)
+
+
+def in_batches(
+    columns: Sequence[Tensor], size: int, generator: torch.Generator | None
+) -> Iterator[Any]:
+    """Tuples of the same rows of each of these, in an order drawn from the generator."""
+    if generator is None:
+        yield from zip(*(column.split(size) for column in columns), strict=True)
+        return
+    order = torch.randperm(len(columns[0]), generator=generator).to(columns[0].device)
+    for chosen in order.split(size):
+        # Three times as fast as `column[chosen]`, to the same bits.
+        yield tuple(column.index_select(0, chosen) for column in columns)
 
 
 @final

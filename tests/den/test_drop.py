@@ -4,11 +4,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders import SKELETONS, inputs_for, random, random_network
+from builders import SKELETONS, inputs_for, random, random_network, touching_newcomers
 from lifelong.den import Settings
 from lifelong.den.drop import drop_useless
 from lifelong.den.lesson import Lesson
-from lifelong.surgery import append_units, newcomers
+from lifelong.surgery import append_units
 
 
 def lesson(number: int) -> Lesson:
@@ -26,7 +26,7 @@ def test_what_is_dropped_changed_no_output(kind: str, seed: int, density: float)
     make = lambda _, size: torch.randn(size, generator=random(seed + len(size)))  # noqa: E731
     grown = append_units(old, dict.fromkeys(skeleton.widths, 4), 2, make)
     thin = torch.Generator().manual_seed(seed + 1)
-    marks = newcomers(grown, 2)
+    marks = touching_newcomers(grown, 2)
     sparse = {
         name: torch.where(marks[name] & (torch.rand(t.shape, generator=thin) > density), 0.0, t)
         if t.ndim > 1

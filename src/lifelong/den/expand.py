@@ -1,10 +1,8 @@
 """Algorithm 3: dynamic network expansion."""
 
-import torch
-
 from lifelong.den.drop import drop_useless
 from lifelong.den.lesson import Lesson, growth
-from lifelong.network import HEAD, Network
+from lifelong.network import Network
 from lifelong.surgery import append_units, newcomers
 
 
@@ -18,13 +16,8 @@ def dynamic_expansion(network: Network, loss: float, lesson: Lesson) -> tuple[Ne
     for group, count in counts.items():
         lesson.note(group, added=count)
     offered = append_units(network, counts, lesson.number, lesson.fresh())
-    marks = newcomers(offered, lesson.number)
-    centers = {
-        name: torch.where(marks[name], 0.0, tensor) if name not in HEAD else tensor
-        for name, tensor in offered.tensors.items()
-    }
-    penalties = growth(lesson.settings, centers)
-    grown, grown_loss = lesson.train("expand", offered, marks, penalties)
+    penalties = growth(lesson.settings, newcomers(offered, lesson.number))
+    grown, grown_loss = lesson.train_newcomers("expand", offered, penalties)
     if not lesson.settings.drop:
         return grown, grown_loss
     # The group penalty leaves biases alone; a unit whose weights it zeroed goes with its bias.

@@ -8,12 +8,23 @@ import msgspec
 import torch
 from torch import Tensor
 
+from lifelong.den.beside import ask_newcomers
 from lifelong.den.settings import Settings
 from lifelong.den.teach import taught
 from lifelong.network import HEAD, Initialise, Network, Tensors, uniform
 from lifelong.penalties import L1, L2, Around, Penalty, SparseGroup, Sum, sparsity
 from lifelong.records import GroupRecord, StageRecord, TaskRecord
-from lifelong.solve import ALONE, Course, Problem, ask, require_finite, solve, validation_loss
+from lifelong.solve import (
+    ALONE,
+    Course,
+    Problem,
+    Rehearsal,
+    ask,
+    require_finite,
+    solve,
+    validation_loss,
+)
+from lifelong.surgery import newcomers, with_newcomers
 from lifelong.tasks import Rows, Task, prepared
 
 
@@ -35,21 +46,41 @@ class Lesson:
         self,
         stage: str,
         network: Network,
-        movable: Mapping[str, Tensor | None],
         penalties: Mapping[str, Penalty],
-        *,
         inputs: Tensor | None = None,
+    ) -> tuple[Network, float]:
+        """Solve Equation 2 or 4; `inputs` are the columns that the network takes, None for all."""
+        asks = ask(network.skeleton, self.task.kind, *self.rows(inputs))
+        tensors, loss = self._solve(stage, network.tensors, asks, penalties)
+        return network.with_tensors(tensors), loss
+
+    def train_newcomers(
+        self,
+        stage: str,
+        network: Network,
+        penalties: Mapping[str, Penalty],
         taught_by: Network | None = None,
     ) -> tuple[Network, float]:
-        """Solve one of the paper's equations; `inputs` are the columns that the network takes."""
-        train, valid = self.rows(inputs)
+        """Solve Equation 5 or 6, where only what touches a newcomer moves, at the cost of that.
+
+        The penalties are those of the blocks that `newcomers` makes.
+        """
+        train, valid = self.rows()
         if taught_by is not None:
             train = taught(train, taught_by, self.task.kind, self.settings.teaching)
-        asks = [ask(network.skeleton, self.task.kind, train, valid)]
-        problem = Problem(f"{self.task.name}: {stage}", network.tensors, asks, movable, penalties)
+        asks = ask_newcomers(network, self.number, self.task.kind, train, valid)
+        new = newcomers(network, self.number)
+        tensors, loss = self._solve(stage, new, asks, penalties)
+        return with_newcomers(network, self.number, tensors), loss
+
+    def _solve(
+        self, stage: str, tensors: Tensors, asks: Rehearsal, penalties: Mapping[str, Penalty]
+    ) -> tuple[Tensors, float]:
+        name = f"{self.task.name}: {stage}"
+        problem = Problem(name, tensors, [asks], dict.fromkeys(tensors), penalties)
         solution = solve(problem, self.settings.budget, self.generator, self.course)
         self.stages.append(StageRecord(stage, solution.loss, solution.steps, solution.seconds))
-        return network.with_tensors(solution.tensors), solution.loss
+        return solution.tensors, solution.loss
 
     def loss(self, network: Network) -> float:
         """Validation loss: what tau is compared with."""
@@ -103,10 +134,8 @@ def movement(settings: Settings, centers: Tensors) -> dict[str, Penalty]:
     } | {"head.weight": L1(settings.mu)}
 
 
-def growth(settings: Settings, centers: Tensors) -> dict[str, Penalty]:
-    """The sparse-group penalty on newcomers (Equation 5), around old weights that stay."""
+def growth(settings: Settings, new: Tensors) -> dict[str, Penalty]:
+    """The sparse-group penalty on what touches newcomers (Equation 5)."""
     penalty = SparseGroup(settings.mu, settings.gamma)
-    weights = {name: center for name, center in centers.items() if center.ndim > 1}
-    return {
-        name: Around(center, penalty) for name, center in weights.items() if name not in HEAD
-    } | {"head.weight": L1(settings.mu)}
+    weights = (name for name, tensor in new.items() if tensor.ndim > 1 and name not in HEAD)
+    return {**dict.fromkeys(weights, penalty), "head.weight": L1(settings.mu)}

@@ -34,5 +34,5 @@ def first_task(known: GrowingNetwork, lesson: Lesson) -> Network:
         for name, tensor in network.tensors.items()
         if tensor.ndim > 1
     }
-    network, _ = lesson.train("first", network, dict.fromkeys(network.tensors), penalties)
+    network, _ = lesson.train("first", network, penalties)
     return drop_useless(network, lesson) if lesson.settings.drop else network

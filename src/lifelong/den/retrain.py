@@ -33,9 +33,8 @@ def selective_retraining(known: GrowingNetwork, lesson: Lesson) -> Retrained:
     if any(len(units) == 0 for units in selected.values()):
         return Retrained(network, selected, lesson.loss(network))  # the old features are no use
     part = gather(network, selected)
-    movable = dict.fromkeys(part.tensors)
     penalties = movement(lesson.settings, part.tensors)
-    part, loss = lesson.train("retrain", part, movable, penalties, inputs=selected[INPUTS])
+    part, loss = lesson.train("retrain", part, penalties, selected[INPUTS])
     return Retrained(scatter(network, part, selected), selected, loss)
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from lifelong.den.drop import drop_useless
 from lifelong.den.lesson import Lesson, movement
-from lifelong.network import HEAD, Axes, GrowingNetwork, Network, Tensors
+from lifelong.network import HEAD, Axes, GrowingNetwork, Network
 from lifelong.surgery import Units, duplicate_units, newcomers, positions
 
 
@@ -29,13 +29,8 @@ def split(known: GrowingNetwork, network: Network, lesson: Lesson) -> Network:
     everyone = {group: torch.arange(len(amounts)) for group, amounts in drift.items()}
     returning = everyone if lesson.settings.below_sigma == "restore" else over
     parted, centers = _part(known, network, chosen, returning, lesson.number)
-    trained, _ = lesson.train(
-        "split",
-        parted,
-        newcomers(parted, lesson.number),
-        movement(lesson.settings, centers),
-        taught_by=network,
-    )
+    penalties = movement(lesson.settings, newcomers(centers, lesson.number))
+    trained, _ = lesson.train_newcomers("split", parted, penalties, taught_by=network)
     return drop_useless(trained, lesson) if lesson.settings.drop else trained
 
 
@@ -83,8 +78,8 @@ def _within_limit(
 
 def _part(
     known: GrowingNetwork, network: Network, chosen: Units, returning: Units, number: int
-) -> tuple[Network, Tensors]:
-    """The network after the split, and the centers that its last training is anchored at.
+) -> tuple[Network, Network]:
+    """The network after the split, and what its last training is anchored at, laid out like it.
 
     A copy takes the drifted weights and is anchored at those that its original had; newcomers are
     anchored at zero. The units in `returning` get their old weights back.
@@ -95,7 +90,7 @@ def _part(
     centers = _reroute(known, duplicate_units(before, chosen, number), chosen)
     doubled = duplicate_units(network, chosen, number)
     parted = _reroute(known, _restore(known, doubled, returning), chosen)
-    return parted, centers.tensors
+    return parted, centers
 
 
 def _restore(known: GrowingNetwork, network: Network, units: Units) -> Network:
