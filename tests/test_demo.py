@@ -68,7 +68,7 @@ def test_the_command_ends_in_a_table_and_the_place_of_the_report(
     out = tmp_path / "[new]" / "place"
     cli.main(["demo", "--out", str(out), "--tasks", "2", "--seed", "3"])
     printed = capsys.readouterr().out
-    for word in ("DEN", "DNN-STL", "DNN-MTL", "AUROC", "forgetting", "capacity", "seconds"):
+    for word in (*demo.SHOWN, "AUROC", "forgetting", "capacity", "seconds"):
         assert word in printed
     assert printed.splitlines()[-2:] == [
         f"Report   {out / 'report.html'}",
@@ -76,7 +76,7 @@ def test_the_command_ends_in_a_table_and_the_place_of_the_report(
     ]
     stored = read_runs([out])
     assert {(run.method, run.seed, len(run.tasks), run.data) for run in stored} == {
-        (method, 3, 2, "digits") for method in demo.METHODS
+        (method, 3, 2, "digits") for method in demo.SHOWN
     }
     assert {run.command for run in stored} == {"lifelong demo --seed 3 --tasks 2"}
     plain = msgspec.json.decode((out / "den-seed-3.json").read_bytes())

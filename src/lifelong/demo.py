@@ -1,4 +1,4 @@
-"""The main job on data that needs no files: DEN, DNN-STL and DNN-MTL on the ten digits."""
+"""The main job on data that needs no files: DEN and the baselines on the ten digits."""
 
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -9,10 +9,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from lifelong.baselines import Joint, Single, Training
 from lifelong.data import load
-from lifelong.den import DEN, Settings
 from lifelong.measure import Watch, measure, unwatched
+from lifelong.methods import METHODS
 from lifelong.network import mlp
 from lifelong.report import forgetting_points, page
 from lifelong.runs import Run, write_run
@@ -22,12 +21,7 @@ from lifelong.streams import Stream
 BUDGET = Budget(steps=600, learning_rate=2e-3, check_every=20, patience=4)
 WIDTHS = (64, 32)
 REPORT = "report.html"
-METHODS = (DEN.method, Single.method, Joint.method)
-_ABOUT = {
-    DEN.method: "one network that grows, task after task",
-    Single.method: "a network for each task",
-    Joint.method: "one network, all tasks at once",
-}
+SHOWN = ("DEN", "DNN-STL", "DNN-MTL", "DNN", "DNN-L2", "DNN-EWC", "DNN-Progressive")
 
 
 def demo(out: Path, *, seed: int = 0, tasks: int = 10) -> None:
@@ -55,23 +49,18 @@ def run(
     watch: Watch = unwatched,
     command: str = "",
 ) -> tuple[Run, ...]:
-    """The three methods on a stream whose inputs are rows of numbers."""
+    """The methods on a stream whose inputs are rows of numbers, each with its defaults."""
     base = mlp(next(iter(stream)).shape[0], widths)
-    learners = (
-        DEN(base, Settings(budget=budget), seed=seed),
-        Single(base, Training(budget=budget), seed=seed),
-        Joint(base, Training(budget=budget), seed=seed),
-    )
     return tuple(
         measure(
-            learner,
+            METHODS[name].make(base, budget=budget, seed=seed),
             stream,
             data="digits",
-            about=_ABOUT[learner.method],
+            about=METHODS[name].about,
             command=command,
             watch=watch,
         )
-        for learner in learners
+        for name in SHOWN
     )
 
 
@@ -114,14 +103,14 @@ def _require_writable(out: Path) -> None:
 def _shown(console: Console, tasks: int) -> Iterator[Watch]:
     """A bar for each method while it runs."""
     columns = (
-        TextColumn("{task.fields[method]:8}"),
+        TextColumn("{task.fields[method]:15}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TextColumn("{task.description}", markup=False),
     )
     with Progress(*columns, console=console, transient=True) as bars:
-        ids = {m: bars.add_task("waiting", total=tasks, start=False, method=m) for m in METHODS}
+        ids = {m: bars.add_task("waiting", total=tasks, start=False, method=m) for m in SHOWN}
 
         def watch(method: str, doing: str, done: int) -> None:
             bars.start_task(ids[method])

@@ -18,6 +18,7 @@ from lifelong.baselines import (
     Finetuning,
     IMMSettings,
     Joint,
+    L1Settings,
     L2Settings,
     Progressive,
     ProgressiveSettings,
@@ -109,7 +110,7 @@ _TABLE = (
     Method("DNN-STL", "a network for each task", Single, Training, DEN_PAPER),
     Method("DNN-MTL", "one network, all tasks at once", Joint, Training, DEN_PAPER),
     Method("DNN", "fine-tuning: one network, each task in turn", Finetuning, Turns, DEN_PAPER),
-    Method("DNN-L1", "fine-tuning with l1 on all weights", L1, Turns, DEN_PAPER),
+    Method("DNN-L1", "fine-tuning with l1 on all weights", L1, L1Settings, DEN_PAPER),
     Method("DNN-L2", "fine-tuning anchored at the previous weights", L2, L2Settings, DEN_PAPER),
     Method(
         "DNN-EWC",

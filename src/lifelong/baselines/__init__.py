@@ -4,7 +4,7 @@ from lifelong.baselines.ewc import EWC, EWCSettings
 from lifelong.baselines.finetune import Finetuning
 from lifelong.baselines.imm import IMM, IMMSettings
 from lifelong.baselines.joint import Joint
-from lifelong.baselines.l1 import L1
+from lifelong.baselines.l1 import L1, L1Settings
 from lifelong.baselines.l2 import L2, L2Settings
 from lifelong.baselines.progressive import Progressive, ProgressiveSettings
 from lifelong.baselines.si import SI, SISettings
@@ -21,6 +21,7 @@ __all__ = [
     "Finetuning",
     "IMMSettings",
     "Joint",
+    "L1Settings",
     "L2Settings",
     "Progressive",
     "ProgressiveSettings",

@@ -1,5 +1,6 @@
 """DNN-L1: fine-tuning with the l1 penalty of Equation 2 on the whole network, for every task."""
 
+from dataclasses import dataclass
 from typing import ClassVar, final
 
 from lifelong.baselines.in_turn import InTurn
@@ -9,11 +10,19 @@ from lifelong.penalties import Penalty, sparsity
 
 
 @final
-class L1(InTurn[Turns]):
+@dataclass(frozen=True)
+class L1Settings(Turns):
+    """Here `mu` is on all weights, for every task."""
+
+    mu: float = 0.1
+
+
+@final
+class L1(InTurn[L1Settings]):
     """A sparse network; what a task does not need fades, whether or not an earlier one did."""
 
     method: ClassVar[str] = "DNN-L1"
-    settings_type = Turns
+    settings_type = L1Settings
 
     def _penalties(self, new: Tensors, old: Tensors) -> dict[str, Penalty]:
         tensors = {**old, **new}

@@ -18,7 +18,7 @@ from lifelong.solve import require
 class L2Settings(Turns):
     """The anchor is `strength * |w - w_before|^2`, as Equation 6 has it."""
 
-    strength: float = 0.01
+    strength: float = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()

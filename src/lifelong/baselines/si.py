@@ -30,7 +30,7 @@ class SISettings(Turns):
             importance.
     """
 
-    strength: float = 0.1
+    strength: float = 1.0
     damping: float = 0.1
 
     def __post_init__(self) -> None:

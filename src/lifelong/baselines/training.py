@@ -24,13 +24,14 @@ class Turns:
 
     Attributes:
         mu: strength of l1 on what is new: the whole network for the first task (Equation 2), and
-            then each task's head.
+            then each task's head. Small: a unit that the first task leaves without weights is lost
+            for the next ones where old weights are held.
         heads: "own", a head for each task; or "one" for all, where the tasks differ in their inputs
             and not in what is asked (domain-incremental learning).
         budget: of each training.
     """
 
-    mu: float = 0.1
+    mu: float = 0.01
     heads: Literal["own", "one"] = "own"
     budget: Budget = field(default_factory=Budget)
 
