@@ -79,10 +79,8 @@ def _fit_binary(x: Tensor, y: Tensor, strength: float) -> SparseHead:
     rows = len(x)
     odds = y.mean().clamp(1 / (2 * rows), 1 - 1 / (2 * rows))
     mu_max = (x.T @ (y.mean() - y)).abs().max() / rows
-    columns = torch.cat([x, x.new_ones(rows, 1)], dim=1)
-    thresholds = torch.full_like(columns[0], float(strength * mu_max))
-    thresholds[-1] = 0
-    v = torch.zeros_like(columns[0])
+    columns, thresholds = _with_intercept(x, float(strength * mu_max))
+    v = torch.zeros_like(thresholds)
     v[-1] = (odds / (1 - odds)).log()
     if strength == 1 or mu_max <= NOTHING:
         return SparseHead(v[:-1], v[-1], mu_max, 0.0)
@@ -98,31 +96,18 @@ def _fit_binary(x: Tensor, y: Tensor, strength: float) -> SparseHead:
         gap = _violation(v, gradient, thresholds) / scale
         if gap <= TOLERANCE:
             break
-        curvature = (columns.T * (p * (1 - p))) @ columns / rows
-        goal = _newton_goal(v, gradient, curvature, thresholds, TOLERANCE * scale / 10)
+        model = _Curvature((columns.T * (p * (1 - p))) @ columns / rows)
+        goal = model.lowest(v, gradient, thresholds, TOLERANCE * scale / 10)
         v = _backtrack(objective, v, goal)
     return SparseHead(v[:-1], v[-1], mu_max, gap)
 
 
-def _newton_goal(
-    v: Tensor, gradient: Tensor, curvature: Tensor, thresholds: Tensor, tolerance: float
-) -> Tensor:
-    """Minimiser of the quadratic model at v plus the l1 penalty."""
-    ridge = 1e-10 * curvature.diagonal().mean()  # a dead unit's feature has no curvature at all
-    curvature = curvature + ridge * torch.eye(len(v), dtype=v.dtype, device=v.device)
-    # In units of its own curvature each coordinate moves at the same pace.
-    unit = curvature.diagonal().rsqrt()
-    scaled = curvature * unit[:, None] * unit
-    linear = (gradient - curvature @ v) * unit
-    step = 1 / float(torch.linalg.matrix_norm(scaled, 2))
-
-    def slope(u: Tensor) -> Tensor:
-        return scaled @ u + linear
-
-    def done(u: Tensor, g: Tensor) -> bool:
-        return _violation(u, g / unit, thresholds) <= tolerance
-
-    return unit * _fista(slope, v / unit, step, thresholds * unit, done, 5000)
+def _with_intercept(x: Tensor, mu: float) -> tuple[Tensor, Tensor]:
+    """The features and a column of ones, and the threshold of each: zero for the intercept."""
+    columns = torch.cat([x, x.new_ones(len(x), 1)], dim=1)
+    thresholds = torch.full_like(columns[0], mu)
+    thresholds[-1] = 0
+    return columns, thresholds
 
 
 def _backtrack(objective: Callable[[Tensor], Tensor], v: Tensor, goal: Tensor) -> Tensor:
@@ -137,54 +122,98 @@ def _backtrack(objective: Callable[[Tensor], Tensor], v: Tensor, goal: Tensor) -
 
 
 def _fit_classes(x: Tensor, hits: Tensor, strength: float) -> SparseHead:
-    """Accelerated proximal gradient; the curvature of a softmax is at most one half."""
+    """Accelerated proximal steps in the metric of the features, of whose products the curvature of
+    a softmax is at most half: correlated features do not slow it down, and a step needs one pass
+    over the rows.
+    """
     rows = len(x)
     share = hits.mean(dim=0)
     mu_max = (x.T @ (share - hits)).abs().max() / rows
-    # Features of unit spread, and thresholds that undo it, leave the problem as it is.
-    spread = x.std(dim=0, correction=0)
-    spread = torch.where(spread > 1e-12 * spread.max().clamp_min(1e-300), spread, 1.0)
-    columns = torch.cat([x / spread, x.new_ones(rows, 1)], dim=1)
-    thresholds = torch.full((len(spread) + 1, 1), float(strength * mu_max)).to(x)
-    thresholds[:-1] /= spread[:, None]
-    thresholds[-1] = 0
-    step = 2 * rows / float(torch.linalg.matrix_norm(columns, 2)) ** 2
-    v = torch.zeros(columns.shape[1], hits.shape[1], dtype=x.dtype, device=x.device)
+    columns, thresholds = _with_intercept(x, float(strength * mu_max))
+    # Classes first, rows last: the softmax then runs along rows, which is several times as fast.
+    columns, targets = columns.T.contiguous(), hits.T.contiguous()
+    v = torch.zeros(len(columns), hits.shape[1], dtype=x.dtype, device=x.device)
     v[-1] = share.clamp_min(1 / (2 * rows)).log()
     if strength == 1 or mu_max <= NOTHING:
         return SparseHead(v[:-1].T, v[-1], mu_max, 0.0)
-    units = torch.cat([spread, spread.new_ones(1)])[:, None]
-    scale = float(mu_max)
+    thresholds, scale = thresholds[:, None], float(mu_max)
+    model = _Curvature(columns @ columns.T / (2 * rows))
 
     def slope(u: Tensor) -> Tensor:
-        return columns.T @ (torch.softmax(columns @ u, dim=1) - hits) / rows
+        return columns @ (torch.softmax(u.T @ columns, dim=0) - targets).T / rows
 
-    def gap(u: Tensor, g: Tensor) -> float:
-        return _violation(u, g * units, thresholds * units) / scale
+    def gap(u: Tensor) -> float:
+        return _violation(u, slope(u), thresholds) / scale
 
-    v = _fista(slope, v, step, thresholds, lambda u, g: gap(u, g) <= TOLERANCE, 20_000)
-    return SparseHead((v[:-1] / spread[:, None]).T, v[-1], mu_max, gap(v, slope(v)))
+    def advance(u: Tensor) -> Tensor:
+        return model.lowest(u, slope(u), thresholds, TOLERANCE * scale / 10)
+
+    v = _accelerated(advance, v, model.product, lambda u: gap(u) <= TOLERANCE, 5, 5000)
+    return SparseHead(v[:-1].T, v[-1], mu_max, gap(v))
 
 
-def _fista(
-    slope: Callable[[Tensor], Tensor],
+@final
+class _Curvature:
+    """A quadratic model of a loss: the same curvature for each column of what is fitted."""
+
+    def __init__(self, curvature: Tensor) -> None:
+        # A dead unit's feature has no curvature at all.
+        ridge = 1e-10 * curvature.diagonal().mean()
+        self._curvature = curvature.clone()
+        self._curvature.diagonal().add_(ridge)
+        # In units of its own curvature each coordinate moves at the same pace.
+        self._unit = self._curvature.diagonal().rsqrt()
+        self._scaled = self._curvature * self._unit[:, None] * self._unit
+        self._step = 1 / float(torch.linalg.eigvalsh(self._scaled)[-1])
+
+    def product(self, left: Tensor, right: Tensor) -> float:
+        """Inner product in the metric of this curvature."""
+        return float((left * (self._curvature @ right)).sum())
+
+    def lowest(self, v: Tensor, gradient: Tensor, thresholds: Tensor, tolerance: float) -> Tensor:
+        """Minimiser of the model at v, where the loss has this gradient, plus the l1 penalty."""
+        unit = self._unit.reshape(-1, *[1] * (v.ndim - 1))
+        linear = (gradient - self._curvature @ v) * unit
+        shrink = self._step * thresholds * unit
+
+        def slope(u: Tensor) -> Tensor:
+            return self._scaled @ u + linear
+
+        def advance(u: Tensor) -> Tensor:
+            moved = u - self._step * slope(u)
+            return moved.sign() * F.relu(moved.abs() - shrink)
+
+        def done(u: Tensor) -> bool:
+            return _violation(u, slope(u) / unit, thresholds) <= tolerance
+
+        return unit * _accelerated(advance, v / unit, _plain_product, done, 10, 5000)
+
+
+def _plain_product(left: Tensor, right: Tensor) -> float:
+    return float((left * right).sum())
+
+
+def _accelerated(
+    advance: Callable[[Tensor], Tensor],
     start: Tensor,
-    step: float,
-    thresholds: Tensor,
-    done: Callable[[Tensor, Tensor], bool],
+    product: Callable[[Tensor, Tensor], float],
+    done: Callable[[Tensor], bool],
+    every: int,
     limit: int,
 ) -> Tensor:
-    """Proximal gradient with momentum, which starts anew whenever it points uphill."""
+    """Steps with momentum (FISTA), which starts anew whenever it points uphill.
+
+    Whether it is `done` is asked `every` so many steps.
+    """
     at, ahead, momentum = start, start, 1.0
-    for iteration in range(limit):
-        moved = ahead - step * slope(ahead)
-        new = moved.sign() * F.relu(moved.abs() - step * thresholds)
-        if float(((ahead - new) * (new - at)).sum()) > 0:
+    for iteration in range(1, limit + 1):
+        new = advance(ahead)
+        if product(ahead - new, new - at) > 0:
             ahead, momentum = at, 1.0
             continue
         following = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
         ahead = new + (momentum - 1) / following * (new - at)
         at, momentum = new, following
-        if iteration % 10 == 9 and done(at, slope(at)):
+        if iteration % every == 0 and done(at):
             break
     return at
