@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lifelong.budget import Budget
 from lifelong.den import DEN, Settings
 from lifelong.learner import Learner
 from lifelong.network import Chain, Network, Skeleton, convnet, first_network, mlp, uniform
-from lifelong.solve import Budget
 from lifelong.surgery import newcomers, with_newcomers
 from lifelong.tasks import Kind, Rows, Task, TensorRows
 

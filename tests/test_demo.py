@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from lifelong import cli, demo
+from lifelong.budget import Budget
 from lifelong.data import load
 from lifelong.runs import Run, read_runs
-from lifelong.solve import Budget
 from lifelong.streams import Stream
 from lifelong.tasks import Task
 

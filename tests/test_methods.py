@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from builders import small_mlp
+from lifelong.budget import Budget, SettingError
 from lifelong.methods import METHODS, MethodError, markdown, method
-from lifelong.solve import Budget, SettingError
 
 
 def test_a_method_is_found_in_whatever_case() -> None:

@@ -6,14 +6,13 @@ import pytest
 import torch
 
 from builders import CountedRows, random, random_network, small_mlp, task_for
+from lifelong.budget import Budget, SettingError
 from lifelong.network import mlp
 from lifelong.penalties import L1
 from lifelong.solve import (
-    Budget,
     Course,
     Problem,
     Rehearsal,
-    SettingError,
     TrainingError,
     ask,
     loss_of,

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
 from builders import quick, random, stream_for
+from lifelong.budget import Budget
 from lifelong.den import DEN
 from lifelong.network import mlp
-from lifelong.solve import Budget, loss_of
+from lifelong.solve import loss_of
 from lifelong.sparse_head import TOLERANCE, fit_sparse_head
 from lifelong.tasks import Kind
 

@@ -33,9 +33,9 @@ from builders import (
     task_for,
 )
 from lifelong.baselines import Joint, Single, Training
+from lifelong.budget import SettingError
 from lifelong.den import DEN
 from lifelong.disk import packed, unpacked
-from lifelong.solve import SettingError
 from lifelong.store import MANIFEST, Manifest, ModelFileError
 from lifelong.tasks import TaskError
 

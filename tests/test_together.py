@@ -22,8 +22,9 @@ from builders import (
     with_rows,
 )
 from lifelong.baselines import Joint, Single, Training
+from lifelong.budget import Budget
 from lifelong.penalties import L1, sparsity
-from lifelong.solve import ALONE, Budget, validation_loss
+from lifelong.solve import ALONE, validation_loss
 from lifelong.solve import ask as asked
 from lifelong.tasks import TaskError
 from lifelong.together import opened, shaken, train_together

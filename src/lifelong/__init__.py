@@ -1,8 +1,8 @@
 """Networks that keep learning, task after task, and grow only where they must."""
 
+from lifelong.budget import Budget
 from lifelong.den import DEN, Settings
 from lifelong.network import alexnet, convnet, mlp
-from lifelong.solve import Budget
 from lifelong.tasks import Kind, Task, TaskError
 
 __all__ = [

@@ -27,10 +27,10 @@ from lifelong.baselines import (
     Training,
     Turns,
 )
+from lifelong.budget import Budget, SettingError
 from lifelong.den import DEN, Settings, variants
 from lifelong.learner import Learner
 from lifelong.network import Skeleton
-from lifelong.solve import Budget, SettingError
 
 DEN_PAPER = "Yoon, Yang, Lee and Hwang, ICLR 2018"
 

@@ -15,73 +15,26 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, TypeVar, final
+from typing import Any, Protocol, TypeAlias, final
 
 import msgspec
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lifelong.journal import CheckpointError, Journal, Page
+from lifelong.budget import Budget
+from lifelong.journal import Journal, Page
 from lifelong.network import Skeleton, Tensors, logits
+from lifelong.pages import At, Outcome, facts_on, fill, misfit, page_of, set_generator, set_state
 from lifelong.penalties import Penalty, Quadratic
 from lifelong.tasks import Kind, Rows
 
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 Progress: TypeAlias = Callable[[str, int, int], None]  # stage, steps done, steps at the most
-Facts = TypeVar("Facts")
 
 
 class TrainingError(ArithmeticError):
     """A training that diverged; the message names the stage and the setting to look at."""
-
-
-@final
-@dataclass(frozen=True)
-class Budget:
-    """How long a training may take, and how it goes.
-
-    Attributes:
-        steps: at the most.
-        batch: rows a step; all rows where there are fewer.
-        learning_rate: of Adam, and the step of the proximal maps.
-        check_every: steps between two looks at the validation loss.
-        patience: looks without a better validation loss before the learning rate is cut.
-        cuts: how often it is cut; after the last, training ends.
-        cut: factor of a cut.
-    """
-
-    steps: int = 6000
-    batch: int = 256
-    learning_rate: float = 1e-3
-    check_every: int = 40
-    patience: int = 5
-    cuts: int = 1
-    cut: float = 0.3
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "batch", "check_every", "patience"):
-            require(
-                name, getattr(self, name), "a whole number above 0", lambda v: _whole(v) and v > 0
-            )
-        require("cuts", self.cuts, "a whole number, 0 or more", lambda v: _whole(v) and v >= 0)
-        require("learning_rate", self.learning_rate, "above 0", lambda v: v > 0)
-        require("cut", self.cut, "above 0 and below 1", lambda v: 0 < v < 1)
-
-
-class SettingError(ValueError):
-    """A setting out of its range; the message names it, what came and what is allowed."""
-
-
-def require(name: str, value: float, allowed: str, holds: Callable[[float], bool]) -> None:
-    """Refuse a setting that is not a finite number for which `holds` is true."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or not holds(value):
-        raise SettingError(f"{name} must be {allowed} and finite, not {value!r}")
-
-
-def _whole(value: float) -> bool:
-    return isinstance(value, int)
 
 
 class Batches(Protocol):
@@ -196,6 +149,24 @@ def solve(
     return solution
 
 
+def _page_of(solution: Solution, problem: Problem, generator: torch.Generator) -> Page:
+    """A training that has ended."""
+    outcome = Outcome(solution.loss, solution.steps, solution.seconds)
+    moved = {name: solution.tensors[name] for name in problem.movable}
+    return page_of(problem.stage, outcome, {"now": moved, "path": solution.path}, generator)
+
+
+def _solution_on(page: Page, problem: Problem, generator: torch.Generator) -> Solution:
+    """What an ended training came to, without training again."""
+    moved = {name: torch.empty_like(problem.tensors[name].detach()) for name in problem.movable}
+    path = {name: torch.empty_like(t) for name, t in moved.items()} if problem.follow else {}
+    fill({"now": moved, "path": path}, page)
+    set_generator(generator, page)
+    outcome = facts_on(page, Outcome)
+    tensors = {**problem.tensors, **moved}
+    return Solution(tensors, outcome.loss, outcome.steps, outcome.seconds, path)
+
+
 def _hold_freed_memory() -> None:
     """Let the C library keep what a step frees for the next one, in place of giving it back to the
     system, which hands it out again page by page: a quarter of a step's time.
@@ -218,33 +189,6 @@ def _mean_loss(ask: Rehearsal, tensors: Tensors) -> float:
 
 
 @final
-class _At(msgspec.Struct, forbid_unknown_fields=True):
-    """How far a training is.
-
-    Attributes:
-        consumed: of each task's rows, batches since the pass over them began.
-    """
-
-    rate: float
-    taken: int = 0
-    misses: int = 0
-    cuts: int = 0
-    ended: bool = False
-    best: float = math.inf
-    seconds: float = 0.0
-    consumed: list[int] = []
-
-
-@final
-class _Outcome(msgspec.Struct, forbid_unknown_fields=True):
-    """What a training came to, besides tensors."""
-
-    loss: float
-    steps: int
-    seconds: float
-
-
-@final
 class _Training:
     """A problem in the course of being solved: what moves, the optimiser, and the rows to come."""
 
@@ -260,7 +204,7 @@ class _Training:
         self._passes = [_Passes(ask.train, budget.batch, generator) for ask in problem.asks]
         followed = self._moving if problem.follow else {}
         self.path = {name: torch.zeros_like(t.detach()) for name, t in followed.items()}
-        self.at = _At(budget.learning_rate)
+        self.at = At(budget.learning_rate)
         self._best = _Best(self._state())
         self._restart()
 
@@ -301,18 +245,17 @@ class _Training:
         at = msgspec.structs.replace(
             self.at, best=self._best.loss, seconds=self._seconds(), consumed=consumed
         )
-        tensors = {
-            **_under("now", self._state()),
-            **_under("best", self._best.kept),
-            **_under("adam", self._adam.state()),
-            **_under("pass", {str(n): one.began for n, one in enumerate(self._passes)}),
-            "generator/": self._generator.get_state(),
+        parts = {
+            "now": self._state(),
+            "best": self._best.kept,
+            "adam": self._adam.state(),
+            "pass": {str(number): one.began for number, one in enumerate(self._passes)},
         }
-        return Page(self._problem.stage, False, msgspec.to_builtins(at), tensors)
+        return page_of(self._problem.stage, at, parts, self._generator)
 
     def go_on_from(self, page: Page) -> None:
         """Be what wrote this page, to the bit."""
-        self.at = at = _facts(page, _At)
+        self.at = at = facts_on(page, At)
         budget = self._budget
         if not (
             0 < at.rate <= budget.learning_rate
@@ -320,19 +263,18 @@ class _Training:
             and len(at.consumed) == len(self._passes)
             and all(0 <= count <= at.taken for count in at.consumed)
         ):
-            raise _misfit(page, f"{at} is not on the way of this training")
+            raise misfit(page, f"{at} is not on the way of this training")
         self._since -= self.at.seconds
-        _fill(self._state(), page, "now")
-        _fill(self._best.kept, page, "best")
         self._best.loss = self.at.best
         self._restart()
-        _fill(self._adam.state(), page, "adam")
+        kept = {"now": self._state(), "best": self._best.kept, "adam": self._adam.state()}
+        fill(kept, page)
         states = [torch.zeros_like(self._generator.get_state()) for _ in self._passes]
-        _fill({str(n): state for n, state in enumerate(states)}, page, "pass")
+        fill({"pass": {str(number): state for number, state in enumerate(states)}}, page)
         for passes, state, count in zip(self._passes, states, at.consumed, strict=True):
-            _set_state(self._generator, state, page)
+            set_state(self._generator, state, page)
             passes.skip(count)
-        _set_generator(self._generator, page)
+        set_generator(self._generator, page)
 
     def _seconds(self) -> float:
         return time.perf_counter() - self._since
@@ -498,69 +440,5 @@ def _copy(sources: Tensors, targets: Tensors) -> None:
         target.copy_(sources[name])
 
 
-def _page_of(solution: Solution, problem: Problem, generator: torch.Generator) -> Page:
-    """A training that has ended: what came out, and what the generator will draw next."""
-    moved = {name: solution.tensors[name] for name in problem.movable}
-    outcome = _Outcome(solution.loss, solution.steps, solution.seconds)
-    tensors = {
-        **_under("now", moved),
-        **_under("path", solution.path),
-        "generator/": generator.get_state(),
-    }
-    return Page(problem.stage, True, msgspec.to_builtins(outcome), tensors)
-
-
-def _solution_on(page: Page, problem: Problem, generator: torch.Generator) -> Solution:
-    """What an ended training came to, without training again."""
-    moved = {name: torch.empty_like(problem.tensors[name].detach()) for name in problem.movable}
-    path = {name: torch.empty_like(t) for name, t in moved.items()} if problem.follow else {}
-    _fill(moved, page, "now")
-    _fill(path, page, "path")
-    _set_generator(generator, page)
-    outcome = _facts(page, _Outcome)
-    tensors = {**problem.tensors, **moved}
-    return Solution(tensors, outcome.loss, outcome.steps, outcome.seconds, path)
-
-
-def _facts(page: Page, kind: type[Facts]) -> Facts:
-    try:
-        return msgspec.convert(page.facts, kind)
-    except msgspec.ValidationError as error:
-        raise _misfit(page, str(error)) from error
-
-
-def _misfit(page: Page, why: str) -> CheckpointError:
-    return CheckpointError(
-        f"{page.stage}: its checkpoint does not fit: {why}; remove the checkpoint to learn from "
-        "the start"
-    )
-
-
 def _under(prefix: str, tensors: Tensors) -> dict[str, Tensor]:
     return {f"{prefix}/{name}": tensor for name, tensor in tensors.items()}
-
-
-def _fill(targets: Tensors, page: Page, prefix: str) -> None:
-    """Copy what was kept into tensors that lie in memory as they did: the layout may change how a
-    product rounds.
-    """
-    for name, target in targets.items():
-        source = page.tensors.get(f"{prefix}/{name}")
-        if source is None or (source.shape, source.dtype) != (target.shape, target.dtype):
-            came = "nothing" if source is None else f"{source.dtype} of {tuple(source.shape)}"
-            expected = f"{target.dtype} of {tuple(target.shape)}"
-            raise _misfit(page, f"{came} for {prefix} {name}, not {expected}")
-        target.copy_(source)
-
-
-def _set_generator(generator: torch.Generator, page: Page) -> None:
-    state = generator.get_state()
-    _fill({"": state}, page, "generator")
-    _set_state(generator, state, page)
-
-
-def _set_state(generator: torch.Generator, state: Tensor, page: Page) -> None:
-    try:
-        generator.set_state(state)
-    except RuntimeError as error:
-        raise _misfit(page, str(error)) from error

@@ -6,11 +6,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from lifelong.budget import Budget
 from lifelong.network import HEAD, GrowingNetwork, Initialise, Known, Tensors, logits, prefix
 from lifelong.penalties import Penalty
 from lifelong.solve import (
     ALONE,
-    Budget,
     Course,
     Problem,
     Rehearsal,

@@ -15,8 +15,8 @@ from builders import (
     task_for,
 )
 from lifelong.baselines import Joint, Single, Training
+from lifelong.budget import Budget, SettingError
 from lifelong.learner import base_parameters
-from lifelong.solve import Budget, SettingError
 from lifelong.tasks import TaskError
 
 TRAINING = Training(mu=0.01, budget=Budget(steps=300, batch=32, learning_rate=0.01))

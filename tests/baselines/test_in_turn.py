@@ -19,9 +19,10 @@ from lifelong.baselines import (
     SISettings,
     Turns,
 )
+from lifelong.budget import Budget, SettingError
 from lifelong.network import first_network, uniform
 from lifelong.penalties import Quadratic
-from lifelong.solve import Budget, Problem, SettingError, ask, solve
+from lifelong.solve import Problem, ask, solve
 from lifelong.tasks import TaskError
 
 

@@ -14,9 +14,9 @@ from builders import (
 )
 from lifelong.baselines import Progressive, ProgressiveSettings
 from lifelong.baselines.progressive import Columns
+from lifelong.budget import SettingError
 from lifelong.learner import base_parameters
 from lifelong.network import HEAD, mlp
-from lifelong.solve import SettingError
 
 
 def taught(network: str, *kinds: str, width: float = 0.5) -> Progressive:

@@ -22,11 +22,11 @@ from builders import (
     with_rows,
 )
 from lifelong.baselines import Joint
+from lifelong.budget import Budget
 from lifelong.den import DEN
 from lifelong.learner import Learner
 from lifelong.methods import METHODS, Method
 from lifelong.network import mlp
-from lifelong.solve import Budget
 from lifelong.tasks import Task
 
 IN_TURN = ("DNN", "DNN-L1", "DNN-L2", "DNN-EWC", "SI", "IMM-mean", "IMM-mode")

@@ -16,12 +16,13 @@ from builders import (
     random_network,
     touching_newcomers,
 )
+from lifelong.budget import Budget
 from lifelong.den import beside
 from lifelong.den.beside import ask_newcomers
 from lifelong.den.lesson import growth, movement
 from lifelong.network import HEAD, mlp
 from lifelong.penalties import L1, Around, SparseGroup
-from lifelong.solve import Budget, Problem, ask, solve, validation_loss
+from lifelong.solve import Problem, ask, solve, validation_loss
 from lifelong.surgery import append_units, newcomers, with_newcomers
 from lifelong.tasks import Kind, TensorRows
 

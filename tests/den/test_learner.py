@@ -28,10 +28,11 @@ from builders import (
     task_for,
     with_rows,
 )
+from lifelong.budget import Budget, SettingError
 from lifelong.den import DEN, Settings
 from lifelong.learner import Sharing
 from lifelong.network import mlp
-from lifelong.solve import Budget, SettingError, TrainingError
+from lifelong.solve import TrainingError
 from lifelong.tasks import DatasetRows, Kind, TaskError, TensorRows
 
 MIXED = ("one output", "classes", "subtasks", "one output")

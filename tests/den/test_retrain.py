@@ -16,10 +16,11 @@ from builders import (
     same,
     task_for,
 )
+from lifelong.budget import Budget
 from lifelong.den.lesson import Lesson, movement
 from lifelong.den.retrain import select, selective_retraining
 from lifelong.network import GrowingNetwork
-from lifelong.solve import Budget, Problem, ask, solve
+from lifelong.solve import Problem, ask, solve
 from lifelong.surgery import gather, scatter
 from lifelong.tasks import Kind, TensorRows, prepared
 

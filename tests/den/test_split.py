@@ -17,11 +17,11 @@ from builders import (
     same,
     task_for,
 )
+from lifelong.budget import Budget
 from lifelong.den.lesson import Lesson
 from lifelong.den.split import drifts, split
 from lifelong.den.teach import taught
 from lifelong.network import GrowingNetwork
-from lifelong.solve import Budget
 from lifelong.surgery import append_units
 
 CPU = torch.device("cpu")

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from tiny import configuration, job, without_times
 
+from lifelong.budget import Budget
 from lifelong.den import DEN
 from lifelong.disk import alone_in, make_directory
 from lifelong.experiments import perform as performing
@@ -15,7 +16,6 @@ from lifelong.experiments.configuration import NetworkPlan
 from lifelong.experiments.perform import Elsewhere, before_finetuning, perform, skeleton
 from lifelong.experiments.stored import Places, find
 from lifelong.measure import load_model
-from lifelong.solve import Budget
 
 
 class Stopped(Exception):

@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 
 from lifelong import journal
+from lifelong.budget import Budget
 from lifelong.den import DEN, Settings
 from lifelong.network import mlp
-from lifelong.solve import Budget
 from lifelong.store import MANIFEST
 from lifelong.tasks import Task
 

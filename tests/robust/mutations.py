@@ -38,6 +38,7 @@ import torch
 
 from lifelong import journal
 from lifelong.baselines import EWC, EWCSettings
+from lifelong.budget import Budget
 from lifelong.data.awa import AWA2, CLASSES, DECAF, FEATURES, LABELS, awa
 from lifelong.data.cifar100 import ROW, read_bin
 from lifelong.data.features import features, read_npz
@@ -49,7 +50,7 @@ from lifelong.disk import TensorFileError, digest, unpacked
 from lifelong.journal import FILE, CheckpointError
 from lifelong.learner import Learner
 from lifelong.network import convnet, mlp
-from lifelong.solve import Budget, TrainingError
+from lifelong.solve import TrainingError
 from lifelong.store import MANIFEST, Manifest, ModelFileError
 from lifelong.tasks import Task, TaskError
 

@@ -28,8 +28,8 @@ from builders import (
     with_rows,
 )
 from lifelong import journal
+from lifelong.budget import Budget
 from lifelong.den import DEN
-from lifelong.solve import Budget
 from lifelong.store import ModelFileError
 from lifelong.tasks import Task, TaskError
 

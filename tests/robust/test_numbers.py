@@ -22,10 +22,11 @@ from builders import (
     task_for,
 )
 from lifelong.baselines import EWC, SI, EWCSettings, SISettings
+from lifelong.budget import Budget
 from lifelong.den import DEN
 from lifelong.learner import Learner
 from lifelong.network import mlp
-from lifelong.solve import ALONE, Budget, TrainingError
+from lifelong.solve import ALONE, TrainingError
 from lifelong.tasks import Kind, Task, TaskError
 
 X = inputs_for(small_mlp(), 40)

@@ -36,11 +36,12 @@ from lifelong.baselines import (
     SISettings,
     Training,
 )
+from lifelong.budget import Budget
 from lifelong.den import DEN
 from lifelong.journal import CheckpointError
 from lifelong.learner import Learner
 from lifelong.records import TaskRecord
-from lifelong.solve import Budget, TrainingError
+from lifelong.solve import TrainingError
 from lifelong.tasks import DatasetRows, Task
 
 

@@ -16,9 +16,9 @@ from torch import Tensor
 from lifelong.baselines.fisher import Labels, fisher_after, require_fisher
 from lifelong.baselines.in_turn import InTurn, Kept, Turn
 from lifelong.baselines.training import Turns, one_of
+from lifelong.budget import require
 from lifelong.network import GrowingNetwork
 from lifelong.penalties import Quadratic
-from lifelong.solve import require
 
 
 @final

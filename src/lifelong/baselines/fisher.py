@@ -17,8 +17,8 @@ from torch import Tensor
 
 from lifelong.baselines.in_turn import Turn
 from lifelong.baselines.training import one_of
+from lifelong.budget import require
 from lifelong.network import Chain, Convolution, Linear, Network, layer_output
-from lifelong.solve import require
 from lifelong.tasks import Kind, Rows
 
 # Whose labels: drawn from the network's own answers, as the definition has it, or the data's (the

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lifelong.budget import Budget, require
 from lifelong.learner import Learner
 from lifelong.network import (
     HEAD,
@@ -30,7 +31,7 @@ from lifelong.network import (
 )
 from lifelong.penalties import sparsity
 from lifelong.records import GroupRecord, StageRecord, TaskRecord
-from lifelong.solve import Budget, Course, Problem, Rehearsal, loss_of, require, solve
+from lifelong.solve import Course, Problem, Rehearsal, loss_of, solve
 from lifelong.tasks import Task, prepared
 
 

@@ -14,9 +14,9 @@ import torch
 
 from lifelong.baselines.in_turn import InTurn, Kept, Turn
 from lifelong.baselines.training import Turns
+from lifelong.budget import require
 from lifelong.network import GrowingNetwork
 from lifelong.penalties import Quadratic
-from lifelong.solve import require
 
 
 @final

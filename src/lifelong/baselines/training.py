@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal, final
 
-from lifelong.solve import Budget, SettingError, require
+from lifelong.budget import Budget, SettingError, require
 
 
 @final

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Literal, TypeAlias, final
 
-from lifelong.solve import Budget, SettingError, require
+from lifelong.budget import Budget, SettingError, require
 
 Count: TypeAlias = int | float
 

@@ -13,6 +13,7 @@ from typing import Any, final
 import msgspec
 import torch
 
+from lifelong.budget import SettingError
 from lifelong.data import load
 from lifelong.den import DEN
 from lifelong.disk import alone_in, make_directory, replace_file
@@ -26,7 +27,6 @@ from lifelong.methods import method as method_named
 from lifelong.network import Chain, convnet, mlp
 from lifelong.results import ResultError, ResultMatrix
 from lifelong.runs import Run
-from lifelong.solve import SettingError
 from lifelong.store import ModelFileError
 from lifelong.streams import Stream
 

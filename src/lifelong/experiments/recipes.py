@@ -12,11 +12,11 @@ from typing import Any, Literal, TypeAlias, final, get_args
 
 import msgspec
 
+from lifelong.budget import Budget
 from lifelong.experiments.configuration import Configuration, NetworkPlan
 from lifelong.experiments.tuned import tuned_settings
 from lifelong.methods import METHODS
 from lifelong.methods import method as method_named
-from lifelong.solve import Budget
 
 Size: TypeAlias = Literal["small", "paper"]
 SEEDS = (0, 1, 2, 3, 4)

@@ -33,12 +33,12 @@ class Refusal(Exception):
 @contextmanager
 def plainly() -> Iterator[None]:
     """Errors that a user can mend, as a message and an exit code."""
+    from lifelong.budget import SettingError
     from lifelong.data import DataError
     from lifelong.experiments.recipes import RecipeError
     from lifelong.experiments.stored import StoredError
     from lifelong.experiments.tune import TuningError
     from lifelong.methods import MethodError
-    from lifelong.solve import SettingError
 
     try:
         yield
