@@ -52,3 +52,9 @@ class Budget:
         require("cuts", self.cuts, "a whole number, 0 or more", lambda v: _whole(v) and v >= 0)
         require("learning_rate", self.learning_rate, "above 0", lambda v: v > 0)
         require("cut", self.cut, "above 0 and below 1", lambda v: 0 < v < 1)
+
+
+def require_one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    """Refuse a setting that is none of these words."""
+    if value not in allowed:
+        raise SettingError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}")

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from lifelong.baselines.fisher import Labels, fisher_after, require_fisher
 from lifelong.baselines.in_turn import InTurn, Kept, Turn
-from lifelong.baselines.training import Turns, one_of
-from lifelong.budget import require
+from lifelong.baselines.training import Turns
+from lifelong.budget import require, require_one_of
 from lifelong.network import GrowingNetwork
 from lifelong.penalties import Quadratic
 
@@ -45,7 +45,7 @@ class EWCSettings(Turns):
         super().__post_init__()
         require("strength", self.strength, "0 or more", lambda v: v >= 0)
         require("decay", self.decay, "from 0 to 1", lambda v: 0 <= v <= 1)
-        one_of("tasks", self.tasks, ("separate", "online"))
+        require_one_of("tasks", self.tasks, ("separate", "online"))
         require_fisher(self.labels, self.examples)
 
 

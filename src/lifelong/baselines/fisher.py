@@ -16,8 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lifelong.baselines.in_turn import Turn
-from lifelong.baselines.training import one_of
-from lifelong.budget import require
+from lifelong.budget import require, require_one_of
 from lifelong.network import Chain, Convolution, Linear, Network, layer_output
 from lifelong.tasks import Kind, Rows
 
@@ -30,7 +29,7 @@ _CHUNK = {2: 1000, 4: 50}  # rows at once, by the axes of an input: convolutions
 
 def require_fisher(labels: str, examples: int | None) -> None:
     """Refuse settings of Fisher's information that are out of their range."""
-    one_of("labels", labels, ("sampled", "true"))
+    require_one_of("labels", labels, ("sampled", "true"))
     if examples is not None:
         whole = isinstance(examples, int)
         require("examples", examples, "a whole number above 0", lambda v: whole and v > 0)

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from lifelong.baselines.fisher import Labels, fisher_after, require_fisher
 from lifelong.baselines.in_turn import InTurn, Kept, Turn
-from lifelong.baselines.training import Turns, one_of
-from lifelong.budget import require
+from lifelong.baselines.training import Turns
+from lifelong.budget import require, require_one_of
 from lifelong.network import GrowingNetwork, Tensors
 from lifelong.penalties import Quadratic
 
@@ -43,7 +43,7 @@ class IMMSettings(Turns):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of("merge", self.merge, ("mean", "mode"))
+        require_one_of("merge", self.merge, ("mean", "mode"))
         require("transfer", self.transfer, "0 or more", lambda v: v >= 0)
         require("floor", self.floor, "above 0", lambda v: v > 0)
         require_fisher(self.labels, self.examples)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal, final
 
-from lifelong.budget import Budget, SettingError, require
+from lifelong.budget import Budget, require, require_one_of
 
 
 @final
@@ -37,10 +37,4 @@ class Turns:
 
     def __post_init__(self) -> None:
         require("mu", self.mu, "0 or more", lambda v: v >= 0)
-        one_of("heads", self.heads, ("own", "one"))
-
-
-def one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    """Refuse a setting that is none of these words."""
-    if value not in allowed:
-        raise SettingError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
+        require_one_of("heads", self.heads, ("own", "one"))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Literal, TypeAlias, final
 
-from lifelong.budget import Budget, SettingError, require
+from lifelong.budget import Budget, SettingError, require, require_one_of
 
 Count: TypeAlias = int | float
 
@@ -77,8 +77,8 @@ class Settings:
         for name in ("k", "limit"):
             for number in _as_sequence(getattr(self, name)):
                 require(name, number, "whole numbers or fractions below 1, 0 or more", _count)
-        _one_of("drift", self.drift, ("relative", "absolute"))
-        _one_of("below_sigma", self.below_sigma, ("restore", "keep"))
+        require_one_of("drift", self.drift, ("relative", "absolute"))
+        require_one_of("below_sigma", self.below_sigma, ("restore", "keep"))
 
     def offered(self, widths: Mapping[str, int]) -> dict[str, int]:
         """The number k for each group, within the limit."""
@@ -116,8 +116,3 @@ def _units(name: str, value: Count | Sequence[Count], widths: Mapping[str, int])
         group: ceil(number * width) if number < 1 else int(number)
         for number, (group, width) in zip(numbers, widths.items(), strict=True)
     }
-
-
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise SettingError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
