@@ -47,21 +47,32 @@ def fit_sparse_head(
     features: Tensor, labels: Tensor, kind: Kind, outputs: int, strength: float
 ) -> SparseHead:
     """Solve Equation 3 with mu = strength * mu_max."""
-    x = features.double()
-    mean = x.mean(dim=0)
-    x = x - mean
+    columns, mean = _centred(features)
     strength = min(strength, 1.0)  # beyond mu_max the head is zero and stays so
     if kind is Kind.BINARY:
-        parts = [_fit_binary(x, y, strength) for y in labels.double().T]
+        parts = [_fit_binary(columns, y, strength) for y in labels.double().T]
         weight = torch.stack([part.weight for part in parts])
         bias = torch.stack([part.bias for part in parts])
         mu_max = torch.stack([part.mu_max for part in parts])
         gap = max(part.gap for part in parts)
     else:
-        fit = _fit_classes(x, F.one_hot(labels, outputs).double(), strength)
+        fit = _fit_classes(columns, F.one_hot(labels, outputs).double().T.contiguous(), strength)
         weight, bias, mu_max, gap = fit.weight, fit.bias, fit.mu_max, fit.gap
     bias = bias - weight @ mean
     return SparseHead(weight.to(features.dtype), bias.to(features.dtype), mu_max, gap)
+
+
+def _centred(features: Tensor) -> tuple[Tensor, Tensor]:
+    """The features in double precision, and their means, as the solvers want them: centred, each a
+    row, and a last row of ones for the intercept. Rows of data come last because a softmax along
+    them is several times as fast.
+    """
+    rows, units = features.shape
+    columns = torch.ones(units + 1, rows, dtype=torch.float64, device=features.device)
+    columns[:-1] = features.T
+    mean = columns[:-1].mean(dim=1)
+    columns[:-1] -= mean[:, None]
+    return columns, mean
 
 
 def _violation(weight: Tensor, gradient: Tensor, mu: Tensor | float) -> float:
@@ -71,43 +82,42 @@ def _violation(weight: Tensor, gradient: Tensor, mu: Tensor | float) -> float:
     return float(torch.where(weight == 0, at_zero, elsewhere).max())
 
 
-def _fit_binary(x: Tensor, y: Tensor, strength: float) -> SparseHead:
+def _fit_binary(columns: Tensor, y: Tensor, strength: float) -> SparseHead:
     """Proximal Newton: a handful of weighted least-squares problems, each of the head's own size.
 
     The intercept is the last coordinate, with a threshold of zero.
     """
-    rows = len(x)
+    rows = len(y)
     odds = y.mean().clamp(1 / (2 * rows), 1 - 1 / (2 * rows))
-    mu_max = (x.T @ (y.mean() - y)).abs().max() / rows
-    columns, thresholds = _with_intercept(x, float(strength * mu_max))
+    mu_max = (columns[:-1] @ (y.mean() - y)).abs().max() / rows
+    thresholds = _thresholds(columns, float(strength * mu_max))
     v = torch.zeros_like(thresholds)
     v[-1] = (odds / (1 - odds)).log()
     if strength == 1 or mu_max <= NOTHING:
         return SparseHead(v[:-1], v[-1], mu_max, 0.0)
 
     def objective(v: Tensor) -> Tensor:
-        loss = F.binary_cross_entropy_with_logits(columns @ v, y)
+        loss = F.binary_cross_entropy_with_logits(v @ columns, y)
         return loss + (thresholds * v.abs()).sum()
 
     scale = float(mu_max)
     for _ in range(50):
-        p = torch.sigmoid(columns @ v)
-        gradient = columns.T @ (p - y) / rows
+        p = torch.sigmoid(v @ columns)
+        gradient = columns @ (p - y) / rows
         gap = _violation(v, gradient, thresholds) / scale
         if gap <= TOLERANCE:
             break
-        model = _Curvature((columns.T * (p * (1 - p))) @ columns / rows)
+        model = _Curvature((columns * (p * (1 - p))) @ columns.T / rows)
         goal = model.lowest(v, gradient, thresholds, TOLERANCE * scale / 10)
         v = _backtrack(objective, v, goal)
     return SparseHead(v[:-1], v[-1], mu_max, gap)
 
 
-def _with_intercept(x: Tensor, mu: float) -> tuple[Tensor, Tensor]:
-    """The features and a column of ones, and the threshold of each: zero for the intercept."""
-    columns = torch.cat([x, x.new_ones(len(x), 1)], dim=1)
-    thresholds = torch.full_like(columns[0], mu)
+def _thresholds(columns: Tensor, mu: float) -> Tensor:
+    """Of each coordinate: zero for the intercept."""
+    thresholds = torch.full_like(columns[:, 0], mu)
     thresholds[-1] = 0
-    return columns, thresholds
+    return thresholds
 
 
 def _backtrack(objective: Callable[[Tensor], Tensor], v: Tensor, goal: Tensor) -> Tensor:
@@ -121,26 +131,23 @@ def _backtrack(objective: Callable[[Tensor], Tensor], v: Tensor, goal: Tensor) -
     return v
 
 
-def _fit_classes(x: Tensor, hits: Tensor, strength: float) -> SparseHead:
+def _fit_classes(columns: Tensor, hits: Tensor, strength: float) -> SparseHead:
     """Accelerated proximal steps in the metric of the features, of whose products the curvature of
     a softmax is at most half: correlated features do not slow it down, and a step needs one pass
     over the rows.
     """
-    rows = len(x)
-    share = hits.mean(dim=0)
-    mu_max = (x.T @ (share - hits)).abs().max() / rows
-    columns, thresholds = _with_intercept(x, float(strength * mu_max))
-    # Classes first, rows last: the softmax then runs along rows, which is several times as fast.
-    columns, targets = columns.T.contiguous(), hits.T.contiguous()
-    v = torch.zeros(len(columns), hits.shape[1], dtype=x.dtype, device=x.device)
+    rows = hits.shape[1]
+    share = hits.mean(dim=1)
+    mu_max = (columns[:-1] @ (share[:, None] - hits).T).abs().max() / rows
+    thresholds = _thresholds(columns, float(strength * mu_max))[:, None]
+    v = columns.new_zeros(len(columns), len(hits))
     v[-1] = share.clamp_min(1 / (2 * rows)).log()
     if strength == 1 or mu_max <= NOTHING:
         return SparseHead(v[:-1].T, v[-1], mu_max, 0.0)
-    thresholds, scale = thresholds[:, None], float(mu_max)
-    model = _Curvature(columns @ columns.T / (2 * rows))
+    scale, model = float(mu_max), _Curvature(columns @ columns.T / (2 * rows))
 
     def slope(u: Tensor) -> Tensor:
-        return columns @ (torch.softmax(u.T @ columns, dim=0) - targets).T / rows
+        return columns @ (torch.softmax(u.T @ columns, dim=0) - hits).T / rows
 
     def gap(u: Tensor) -> float:
         return _violation(u, slope(u), thresholds) / scale
