@@ -331,28 +331,29 @@ class _Adam:
     """
 
     def __init__(self, moving: Tensors) -> None:
-        self._moving = moving
-        self._means = {name: torch.zeros_like(t.detach()) for name, t in moving.items()}
-        self._squares = {name: torch.zeros_like(t.detach()) for name, t in moving.items()}
+        def zeros() -> dict[str, Tensor]:
+            return {name: torch.zeros_like(tensor.detach()) for name, tensor in moving.items()}
+
+        self._means, self._squares = zeros(), zeros()
         device = next(iter(moving.values())).device
         self._taken = torch.zeros((), dtype=torch.float32, device=device)
+        parts = (moving.values(), self._means.values(), self._squares.values())
+        self._each = list(zip(*parts, strict=True))
 
     def state(self) -> dict[str, Tensor]:
-        return {
-            **_under("mean", self._means),
-            **_under("square", self._squares),
-            "taken": self._taken,
-        }
+        means, squares = _under("mean", self._means), _under("square", self._squares)
+        return {**means, **squares, "taken": self._taken}
 
     def step(self, rate: float) -> None:
         """Move each tensor that has a gradient."""
-        moved = [name for name, tensor in self._moving.items() if tensor.grad is not None]
+        moved = [(t, t.grad, mean, square) for t, mean, square in self._each if t.grad is not None]
         self._taken += 1
+        tensors, gradients, means, squares = zip(*moved, strict=True)
         torch._fused_adam_(
-            [self._moving[name] for name in moved],
-            [_gradient(self._moving[name]) for name in moved],
-            [self._means[name] for name in moved],
-            [self._squares[name] for name in moved],
+            tensors,
+            gradients,
+            means,
+            squares,
             [],
             [self._taken] * len(moved),
             lr=rate,
