@@ -109,7 +109,7 @@ def test_what_is_kept_of_older_units_is_what_is_computed_for_each_batch(name):
     assert losses[0] == pytest.approx(expected, rel=1e-12)
 
 
-def test_features_are_kept_only_while_they_take_no_more_memory_than_the_inputs():
+def test_features_are_kept_only_while_they_take_no_more_memory_than_allowed(monkeypatch):
     rows = TensorRows(torch.ones(5, 4), torch.zeros(5, 1))
     calls = []
 
@@ -117,7 +117,8 @@ def test_features_are_kept_only_while_they_take_no_more_memory_than_the_inputs()
         calls.append(len(x))
         return (x.repeat(1, 2)[:, :width],)
 
-    for width, seen in ((4, [1, 5]), (5, [1])):
+    for keep, width, seen in ((0, 4, [1, 5]), (0, 5, [1]), (100, 5, [1, 5]), (99, 5, [1])):
+        monkeypatch.setattr(beside, "KEEP", keep)
         calls.clear()
         held = beside._beside(rows, lambda x, width=width: settle(x, width))
         assert calls == seen

@@ -1,7 +1,8 @@
 """Newcomers beside older units, which are frozen while they train: at the cost of the newcomers.
 
 Gradients are those of the newcomers' own entries. What newcomers cannot change is computed once for
-each row and kept, if that takes no more memory than the inputs; otherwise again for each batch.
+each row and kept, if that takes no more memory than the inputs or than `KEEP`, whichever is more;
+otherwise again for each batch.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from lifelong.tasks import Kind, Rows, TensorRows, in_batches
 Settled: TypeAlias = tuple[Tensor, ...]
 Settle: TypeAlias = Callable[[Tensor], Settled]
 CHUNK = 4096  # rows at once
+KEEP = 2**28  # bytes
 
 
 def ask_newcomers(network: Network, number: int, kind: Kind, train: Rows, valid: Rows) -> Rehearsal:
@@ -44,7 +46,7 @@ def _beside(rows: Rows, settle: Settle) -> Batches:
 def _keep(rows: TensorRows, settle: Settle) -> "_Kept | None":
     with torch.no_grad():
         like = settle(rows.x[:1])
-        if sum(one.numel() for one in like) > rows.x[:1].numel():
+        if len(rows) * sum(one.nbytes for one in like) > max(rows.x.nbytes, KEEP):
             return None
         kept = tuple(one.new_empty(len(rows), *one.shape[1:]) for one in like)
         for start in range(0, len(rows), CHUNK):
