@@ -314,4 +314,6 @@ def prepared(rows: Rows, device: torch.device, columns: Tensor | None = None) ->
     if not isinstance(rows, TensorRows):
         return _Prepared(rows, device, columns)
     x, y = rows.x.to(device), rows.y.to(device)
-    return TensorRows(x if columns is None else x.index_select(1, columns), y)
+    if columns is None or columns.tolist() == list(range(x.shape[1])):
+        return TensorRows(x, y)
+    return TensorRows(x.index_select(1, columns), y)

@@ -28,8 +28,10 @@ def split(known: GrowingNetwork, network: Network, lesson: Lesson) -> Network:
         lesson.note(group, drift=tuple(amounts.tolist()), split=len(chosen[group]))
     everyone = {group: torch.arange(len(amounts)) for group, amounts in drift.items()}
     returning = everyone if lesson.settings.below_sigma == "restore" else over
-    parted, centers = _part(known, network, chosen, returning, lesson.number)
-    penalties = movement(lesson.settings, newcomers(centers, lesson.number))
+    # Only the newcomers of the centers are kept: all of them are as large as the network.
+    centers = newcomers(_centers(known, network, chosen, lesson.number), lesson.number)
+    penalties = movement(lesson.settings, centers)
+    parted = _part(known, network, chosen, returning, lesson.number)
     trained, _ = lesson.train_newcomers("split", parted, penalties, taught_by=network)
     return drop_useless(trained, lesson) if lesson.settings.drop else trained
 
@@ -44,10 +46,12 @@ def drifts(known: GrowingNetwork, network: Network, *, relative: bool) -> dict[s
     norm = {group: _zeros(stamps) for group, stamps in known.born.items()}
     for name, old in known.shared.items():
         group = _receiver(known.skeleton.axes[name])
-        before = old.double().reshape(len(old), -1)
-        after = _old_part(network.tensors[name], old).double().reshape(len(old), -1)
-        moved[group] += (after - before).square().sum(dim=1).cpu()
-        norm[group] += before.square().sum(dim=1).cpu()
+        new = _old_part(network.tensors[name], old)
+        for rows in torch.arange(len(old)).split(64):  # all at once would take much memory
+            before = old[rows].double().reshape(len(rows), -1)
+            after = new[rows].double().reshape(len(rows), -1)
+            moved[group][rows] += (after - before).square().sum(dim=1).cpu()
+            norm[group][rows] += before.square().sum(dim=1).cpu()
     if not relative:
         return {group: squares.sqrt() for group, squares in moved.items()}
     tiny = torch.finfo(torch.float64).tiny
@@ -78,19 +82,23 @@ def _within_limit(
 
 def _part(
     known: GrowingNetwork, network: Network, chosen: Units, returning: Units, number: int
-) -> tuple[Network, Network]:
-    """The network after the split, and what its last training is anchored at, laid out like it.
+) -> Network:
+    """The network after the split: with copies that take the drifted weights, while the units in
+    `returning` get their old weights back.
+    """
+    doubled = duplicate_units(network, chosen, number)
+    return _reroute(known, _restore(known, doubled, returning), chosen)
 
-    A copy takes the drifted weights and is anchored at those that its original had; newcomers are
-    anchored at zero. The units in `returning` get their old weights back.
+
+def _centers(known: GrowingNetwork, network: Network, chosen: Units, number: int) -> Network:
+    """What the last training is anchored at, laid out like the network after the split.
+
+    A copy is anchored at the weights that its original had; newcomers are anchored at zero.
     """
     everyone = {group: torch.arange(len(born)) for group, born in known.born.items()}
     nothing = {name: torch.zeros_like(tensor) for name, tensor in network.tensors.items()}
     before = _restore(known, replace(network, tensors=nothing), everyone)
-    centers = _reroute(known, duplicate_units(before, chosen, number), chosen)
-    doubled = duplicate_units(network, chosen, number)
-    parted = _reroute(known, _restore(known, doubled, returning), chosen)
-    return parted, centers
+    return _reroute(known, duplicate_units(before, chosen, number), chosen)
 
 
 def _restore(known: GrowingNetwork, network: Network, units: Units) -> Network:
