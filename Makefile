@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 LIFELONG_DATA ?= $(CURDIR)/data
 export LIFELONG_DATA
 
-.PHONY: torture demo test check format types imports data clean
+.PHONY: bench torture demo test check format types imports data clean
 
 demo: $(READY)
 	$(BIN)/lifelong demo
@@ -22,6 +22,10 @@ torture: $(READY)
 	$(BIN)/python tests/robust/kills.py --kills 200 --out results/robustness/kills.json
 	$(BIN)/python tests/robust/mutations.py --count 100000 --out results/robustness/mutations.json
 	$(BIN)/python benchmarks/robustness.py --out results/robustness/costs.json
+
+# Speed and memory: ratios with their targets. FULL=1 for the ten tasks of Permuted MNIST too.
+bench: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/all.py $(if $(FULL),--full)
 
 format:
 	$(BIN)/ruff format --check .

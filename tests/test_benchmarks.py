@@ -1,0 +1,33 @@
+"""The benchmarks can be imported, and a small one runs. No test asserts a time."""
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+PLACE = Path(__file__).resolve().parent.parent / "benchmarks"
+SPEED = ("steps", "heads", "prediction", "growth", "sequence", "memory", "baselines", "all")
+
+
+@pytest.fixture(autouse=True)
+def _on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(PLACE)
+
+
+@pytest.mark.parametrize("name", SPEED)
+def test_a_benchmark_can_be_imported(name: str) -> None:
+    import_module(name)
+
+
+def test_a_ratio_of_a_thing_to_itself_is_a_figure() -> None:
+    side_by_side = import_module("side_by_side")
+    measured = side_by_side.ratio(lambda: sum(range(1000)), lambda: sum(range(1000)), turns=3)
+    found = side_by_side.figure("itself", measured, 1e9)
+    assert found.holds
+    assert found.ratio > 0
+
+
+def test_a_stream_of_two_tasks_is_learned() -> None:
+    _, learned = import_module("growth").stream_of(2)
+    assert learned[0].trainings == 1
+    assert all(one.seconds > 0 and one.units > 0 for one in learned)
