@@ -1,14 +1,13 @@
 """The baselines against published figures: Permuted MNIST, one head for all tasks.
 
-    python benchmarks/published.py try EWC --strength 100     # choose on validation rows, seed 100
-    python benchmarks/published.py run EWC --seed 0           # the chosen strength, test rows
+    python benchmarks/published.py run EWC --seed 1           # the published strength, test rows
+    python benchmarks/published.py try EWC --strength 1000    # another: 4 tasks, validation rows
     python benchmarks/published.py table
 
 The set-up is that of van de Ven and Tolias (2019), domain-incremental: two hidden layers of 1,000,
 images padded to 32 x 32, pixels from 0 to 1, Adam 1e-4, batch 256, 5,000 steps a task, no early
-stopping, ten tasks. A strength is tried on the first four tasks of a seed that is not
-reported, by accuracy on validation rows. Every outcome is a JSON file in results/published; what is
-there is not done again.
+stopping, ten tasks. The strengths are those that the authors' released code has for this
+experiment. Every outcome is a JSON file in results/published; what is there is not done again.
 """
 
 import argparse
@@ -29,6 +28,7 @@ from lifelong.learner import Learner
 STORE = Path(__file__).resolve().parent.parent / "results" / "published"
 BUDGET = Budget(steps=5000, batch=256, learning_rate=1e-4, check_every=5000)
 PUBLISHED = {"DNN": "0.7851 ± 0.0024", "EWC": "0.9431 ± 0.0011", "SI": "0.9533 ± 0.0011"}
+STRENGTHS = {"DNN": 0.0, "EWC": 100.0, "SI": 10.0}
 TRIED_ON = 100
 TRIED_TASKS = 4
 
@@ -88,33 +88,28 @@ def stored(rows: str, method: str) -> list[Outcome]:
     return [msgspec.json.decode(file.read_bytes(), type=Outcome) for file in files]
 
 
-def chosen(method: str) -> float:
-    """The strength with the best validation accuracy of those that were tried."""
-    tried = stored("valid", method)
-    if not tried:
-        return 0.0
-    return max(tried, key=lambda one: one.accuracy).strength
-
-
 def table() -> None:
     print("| method | published | ours | just learned | strength | seeds |")
     print("|---|---|---|---|---|---|")
     for method, published in PUBLISHED.items():
         runs = stored("test", method)
-        if not runs:
-            continue
-        ours = np.array([run.accuracy for run in runs])
-        error = f" ± {ours.std(ddof=1) / len(ours) ** 0.5:.4f}" if len(ours) > 1 else ""
-        fresh = np.mean([run.just_learned for run in runs])
-        strengths = ", ".join(sorted({f"{run.strength:g}" for run in runs}))
-        print(
-            f"| {method} | {published} | {ours.mean():.4f}{error} | {fresh:.4f} | {strengths} "
-            f"| {len(runs)} |"
-        )
+        for strength in sorted({run.strength for run in runs}):
+            print(_line(method, published, [run for run in runs if run.strength == strength]))
     for method in ("EWC", "SI"):
         tried = sorted(stored("valid", method), key=lambda one: one.strength)
         shown = ", ".join(f"{one.strength:g}: {one.accuracy:.4f}" for one in tried)
         print(f"\n{method} tried on {TRIED_TASKS} tasks of seed {TRIED_ON}: {shown}")
+
+
+def _line(method: str, published: str, runs: list[Outcome]) -> str:
+    ours = np.array([run.accuracy for run in runs])
+    error = f" ± {ours.std(ddof=1) / len(ours) ** 0.5:.4f}" if len(ours) > 1 else ""
+    fresh = np.mean([run.just_learned for run in runs])
+    seeds = ", ".join(str(run.seed) for run in runs)
+    return (
+        f"| {method} | {published} | {ours.mean():.4f}{error} | {fresh:.4f} "
+        f"| {runs[0].strength:g} | {seeds} |"
+    )
 
 
 def main() -> None:
@@ -125,7 +120,7 @@ def main() -> None:
     attempt.add_argument("--strength", type=float, nargs="+", required=True)
     run = commands.add_parser("run")
     run.add_argument("method", choices=PUBLISHED)
-    run.add_argument("--seed", type=int, nargs="+", default=[0])
+    run.add_argument("--seed", type=int, nargs="+", default=[1])
     commands.add_parser("table")
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -136,7 +131,7 @@ def main() -> None:
             print(outcome(given.method, strength, TRIED_ON, TRIED_TASKS, "valid"), flush=True)
     else:
         for seed in given.seed:
-            print(outcome(given.method, chosen(given.method), seed, 10, "test"), flush=True)
+            print(outcome(given.method, STRENGTHS[given.method], seed, 10, "test"), flush=True)
 
 
 if __name__ == "__main__":
