@@ -21,7 +21,7 @@ import prediction
 import sequence
 import steps
 import torch
-from side_by_side import Figure, publish
+from side_by_side import Figure, keep, publish
 
 import baselines
 
@@ -48,6 +48,7 @@ def main() -> None:
     for name, measure in parts(parser.parse_args().full).items():
         start = time.perf_counter()
         found += measure()
+        keep(found)  # whatever becomes of the rest
         print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
     publish(found)
 

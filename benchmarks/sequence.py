@@ -88,9 +88,9 @@ def in_turn(count: int, rows: int | None) -> list[Learned]:
     return [
         Learned(
             name,
-            seconds[name],
+            [round(one, 1) for one in seconds[name]],
             [sum(stage.steps for stage in record.stages) for record in learner.records],
-            float(np.mean([auroc(learner, task) for task in tasks(count, rows)])),
+            round(float(np.mean([auroc(learner, task) for task in tasks(count, rows)])), 4),
         )
         for name, learner in everyone.items()
     ]
@@ -116,7 +116,8 @@ def compared(count: int, rows: int | None) -> list[Figure]:
         for name in METHODS[1:]
     ]
     if full:
-        STORE.write_bytes(msgspec.json.format(msgspec.json.encode(list(found.values()))) + b"\n")
+        lines = b",\n".join(msgspec.json.encode(one) for one in found.values())
+        STORE.write_bytes(b"[\n" + lines + b"\n]\n")
         figures.append(figure(f"{what}: DEN / the authors' code", den / AUTHORS, 1 / 20))
     return figures
 

@@ -1,7 +1,8 @@
 """Ratios of two ways to do the same, measured in turns in one run, and their table.
 
 A machine that is busy or slow is so for both, so a ratio means more than a time. The ratio of each
-turn is taken, and of these the median.
+turn is taken, and of these the median. Seconds are those of the processor, which do not count what
+others were given of it meanwhile; with one thread on a free machine they are those of the clock.
 """
 
 import time
@@ -42,18 +43,23 @@ def ratio(
 
 
 def _seconds(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
+    start = time.process_time()
     work()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def publish(figures: Sequence[Figure]) -> None:
-    """Print the table, and put these figures in the place of earlier ones of the same name."""
+    """Keep these figures, and print their table."""
+    keep(figures)
+    print("| what | ratio | target | holds | threads |\n|---|---|---|---|---|")
+    for one in figures:
+        target = "" if one.target is None else f"{one.target:.3g}"
+        holds = {None: "", True: "yes", False: "no"}[one.holds]
+        print(f"| {one.name} | {one.ratio:.3f} | {target} | {holds} | {one.threads} |")
+
+
+def keep(figures: Sequence[Figure]) -> None:
+    """Put these figures in the place of earlier ones of the same name."""
     old = msgspec.json.decode(RESULTS.read_bytes(), type=list[Figure]) if RESULTS.exists() else []
     merged = {one.name: one for one in [*old, *figures]}
     RESULTS.write_bytes(msgspec.json.format(msgspec.json.encode(list(merged.values()))) + b"\n")
-    print("| what | ratio | target | holds | threads |\n|---|---|---|---|---|")
-    for one in figures:
-        target = "" if one.target is None else f"{one.target:g}"
-        holds = {None: "", True: "yes", False: "no"}[one.holds]
-        print(f"| {one.name} | {one.ratio:.3f} | {target} | {holds} | {one.threads} |")

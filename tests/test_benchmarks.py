@@ -28,6 +28,7 @@ def test_a_ratio_of_a_thing_to_itself_is_a_figure() -> None:
 
 
 def test_a_stream_of_two_tasks_is_learned() -> None:
-    _, learned = import_module("growth").stream_of(2)
-    assert learned[0].trainings == 1
-    assert all(one.seconds > 0 and one.units > 0 for one in learned)
+    growth = import_module("growth")
+    after = growth.stream_of(growth.Stream(), 1, 2)
+    assert [len(one.learner.tasks) for one in after] == [1, 2]
+    assert all(one.units > 0 for one in after)
