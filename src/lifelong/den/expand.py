@@ -15,9 +15,9 @@ def dynamic_expansion(network: Network, loss: float, lesson: Lesson) -> tuple[Ne
     counts = lesson.settings.offered(network.skeleton.widths)
     for group, count in counts.items():
         lesson.note(group, added=count)
-    offered = append_units(network, counts, lesson.number, lesson.fresh())
-    penalties = growth(lesson.settings, newcomers(offered, lesson.number))
-    grown, grown_loss = lesson.train_newcomers("expand", offered, penalties)
+    grown = append_units(network, counts, lesson.number, lesson.fresh())
+    penalties = growth(lesson.settings, newcomers(grown, lesson.number))
+    grown, grown_loss = lesson.train_newcomers("expand", grown, penalties)
     if not lesson.settings.drop:
         return grown, grown_loss
     # The group penalty leaves biases alone; a unit whose weights it zeroed goes with its bias.

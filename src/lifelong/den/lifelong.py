@@ -16,8 +16,7 @@ def incremental_learning(known: GrowingNetwork, lesson: Lesson) -> Network:
     settings = lesson.settings
     if not known.tasks:
         return first_task(known, lesson)
-    retrained = selective_retraining(known, lesson)
-    network, loss = retrained.network, retrained.loss
+    network, _, loss = selective_retraining(known, lesson)
     if settings.expand and loss > settings.tau:
         network, loss = dynamic_expansion(network, loss, lesson)
     if settings.split:

@@ -1,7 +1,6 @@
 """Algorithm 2: selective retraining."""
 
-from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,9 +13,7 @@ from lifelong.surgery import Units, gather, scatter
 from lifelong.tasks import Rows
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Retrained:
+class Retrained(NamedTuple):
     """The network after Equation 4, the units that were selected, and the validation loss."""
 
     network: Network

@@ -32,8 +32,9 @@ def split(known: GrowingNetwork, network: Network, lesson: Lesson) -> Network:
     centers = newcomers(_centers(known, network, chosen, lesson.number), lesson.number)
     penalties = movement(lesson.settings, centers)
     parted = _part(known, network, chosen, returning, lesson.number)
-    trained, _ = lesson.train_newcomers("split", parted, penalties, taught_by=network)
-    return drop_useless(trained, lesson) if lesson.settings.drop else trained
+    # By the same name, here and in Algorithm 3: the network of before is let go at once.
+    parted, _ = lesson.train_newcomers("split", parted, penalties, taught_by=network)
+    return drop_useless(parted, lesson) if lesson.settings.drop else parted
 
 
 def drifts(known: GrowingNetwork, network: Network, *, relative: bool) -> dict[str, Tensor]:
@@ -86,8 +87,8 @@ def _part(
     """The network after the split: with copies that take the drifted weights, while the units in
     `returning` get their old weights back.
     """
-    doubled = duplicate_units(network, chosen, number)
-    return _reroute(known, _restore(known, doubled, returning), chosen)
+    restored = _restore(known, duplicate_units(network, chosen, number), returning)
+    return _reroute(known, restored, chosen)
 
 
 def _centers(known: GrowingNetwork, network: Network, chosen: Units, number: int) -> Network:
