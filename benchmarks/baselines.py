@@ -12,7 +12,7 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F
-from peers import has_avalanche
+from peers import has_avalanche, one_pass
 from side_by_side import Figure, figure, publish, ratio
 from torch import Tensor, nn
 
@@ -113,14 +113,7 @@ def avalanche(method: str) -> Callable[[], object]:
     model = nn.Sequential(
         nn.Linear(784, 312), nn.ReLU(), nn.Linear(312, 128), nn.ReLU(), nn.Linear(128, OUTPUTS)
     )
-    common = {
-        "model": model,
-        "optimizer": torch.optim.Adam(model.parameters(), lr=RATE),
-        "criterion": nn.CrossEntropyLoss(),
-        "train_mb_size": BATCH,
-        "train_epochs": 1,
-        "evaluator": None,
-    }
+    common = one_pass(model, RATE, BATCH)
     strategy = {
         "DNN": lambda: Naive(**common),
         "EWC": lambda: EWC(ewc_lambda=1.0, **common),

@@ -12,6 +12,9 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+from torch import nn
+
 UNUSED = ("torchvision", "wandb", "pytorchcv", "gdown", "GPUtil", "tensorboard", "qpsolvers")
 
 
@@ -57,3 +60,15 @@ def has_avalanche() -> bool:
             missing.append("torch.utils.tensorboard")  # which is there, but needs the package
         sys.meta_path.insert(0, _StandIns(missing))
     return True
+
+
+def one_pass(model: nn.Module, rate: float, batch: int) -> dict[str, Any]:
+    """What each of its strategies takes: Adam, one pass over an experience, nothing evaluated."""
+    return {
+        "model": model,
+        "optimizer": torch.optim.Adam(model.parameters(), lr=rate),
+        "criterion": nn.CrossEntropyLoss(),
+        "train_mb_size": batch,
+        "train_epochs": 1,
+        "evaluator": None,
+    }

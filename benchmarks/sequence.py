@@ -27,7 +27,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import torch
-from peers import has_avalanche
+from peers import has_avalanche, one_pass
 from side_by_side import Figure, figure, publish
 from torch import nn
 
@@ -169,14 +169,7 @@ def strategy(name: str) -> Any:
         model = nn.Sequential(
             nn.Linear(784, 312), nn.ReLU(), nn.Linear(312, 128), nn.ReLU(), nn.Linear(128, 10)
         )
-    common = {
-        "model": model,
-        "optimizer": torch.optim.Adam(model.parameters(), lr=RATE),
-        "criterion": nn.CrossEntropyLoss(),
-        "train_mb_size": BATCH,
-        "train_epochs": 1,
-        "evaluator": None,
-    }
+    common = one_pass(model, RATE, BATCH)
     made = {
         "DNN": lambda: Naive(**common),
         "DNN-EWC": lambda: EWC(ewc_lambda=1.0, **common),
