@@ -12,8 +12,9 @@ from side_by_side import Figure, figure, publish, ratio
 from torch import Tensor
 
 from lifelong import Budget, convnet, mlp
-from lifelong.network import Chain, Network, first_network, uniform
+from lifelong.network import Network, first_network, uniform
 from lifelong.penalties import L1, KernelGroup, sparsity
+from lifelong.skeleton import Chain
 from lifelong.solve import Problem, ask, solve
 from lifelong.surgery import gather
 from lifelong.tasks import Kind, TensorRows

@@ -10,7 +10,8 @@ from torch import Tensor
 from lifelong.budget import Budget
 from lifelong.den import DEN, Settings
 from lifelong.learner import Learner
-from lifelong.network import Chain, Network, Skeleton, convnet, first_network, mlp, uniform
+from lifelong.network import Network, first_network, uniform
+from lifelong.skeleton import Chain, Skeleton, convnet, mlp
 from lifelong.surgery import newcomers, with_newcomers
 from lifelong.tasks import Kind, Rows, Task, TensorRows
 

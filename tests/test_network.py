@@ -10,18 +10,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from builders import SKELETONS, inputs_for, random, random_network, same, task_for
 from lifelong.learner import base_parameters
-from lifelong.network import (
-    Axis,
-    GrowingNetwork,
-    NetworkError,
-    alexnet,
-    convnet,
-    first_network,
-    mlp,
-    nonzero,
-    parameters,
-    uniform,
-)
+from lifelong.network import GrowingNetwork, first_network, nonzero, parameters, uniform
+from lifelong.skeleton import Axis, NetworkError, alexnet, convnet, mlp
 from lifelong.surgery import append_units
 
 

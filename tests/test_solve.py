@@ -7,8 +7,8 @@ import torch
 
 from builders import CountedRows, random, random_network, small_mlp, task_for
 from lifelong.budget import Budget, SettingError
-from lifelong.network import mlp
 from lifelong.penalties import L1
+from lifelong.skeleton import mlp
 from lifelong.solve import (
     Course,
     Problem,

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from builders import quick, random, stream_for
 from lifelong.budget import Budget
 from lifelong.den import DEN
-from lifelong.network import mlp
+from lifelong.skeleton import mlp
 from lifelong.solve import loss_of
 from lifelong.sparse_head import TOLERANCE, fit_sparse_head
 from lifelong.tasks import Kind

@@ -2,7 +2,7 @@
 
 from lifelong.budget import Budget
 from lifelong.den import DEN, Settings
-from lifelong.network import alexnet, convnet, mlp
+from lifelong.skeleton import alexnet, convnet, mlp
 from lifelong.tasks import Kind, Task, TaskError
 
 __all__ = [

@@ -13,9 +13,9 @@ from lifelong.budget import Budget
 from lifelong.data import load
 from lifelong.measure import Watch, measure, unwatched
 from lifelong.methods import METHODS
-from lifelong.network import mlp
 from lifelong.report import forgetting_points, page
 from lifelong.runs import Run, write_run
+from lifelong.skeleton import mlp
 from lifelong.streams import Stream
 
 BUDGET = Budget(steps=600, learning_rate=2e-3, check_every=20, patience=4)

@@ -18,9 +18,10 @@ from torch import Tensor
 from lifelong.budget import SettingError
 from lifelong.disk import digest_of
 from lifelong.journal import Journal
-from lifelong.network import GrowingNetwork, Known, Skeleton, Tensors, nonzero, parameters
+from lifelong.network import GrowingNetwork, Known, nonzero, parameters
 from lifelong.records import TaskRecord
 from lifelong.results import Capacity
+from lifelong.skeleton import Skeleton, Tensors
 from lifelong.solve import Course, Progress, TrainingError
 from lifelong.store import ModelFileError, checksum, not_finite, read, write
 from lifelong.tasks import Array, Kind, Rows, Task, TaskError, TensorRows

@@ -30,7 +30,7 @@ from lifelong.baselines import (
 from lifelong.budget import Budget, SettingError
 from lifelong.den import DEN, Settings, variants
 from lifelong.learner import Learner
-from lifelong.network import Skeleton
+from lifelong.skeleton import Skeleton
 
 DEN_PAPER = "Yoon, Yang, Lee and Hwang, ICLR 2018"
 

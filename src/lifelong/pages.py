@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lifelong.journal import CheckpointError, Page
-from lifelong.network import Tensors
+from lifelong.skeleton import Tensors
 
 Facts = TypeVar("Facts")
 

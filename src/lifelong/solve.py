@@ -24,9 +24,9 @@ from torch import Tensor
 
 from lifelong.budget import Budget
 from lifelong.journal import Journal, Page
-from lifelong.network import Skeleton, Tensors, logits
 from lifelong.pages import At, Outcome, facts_on, fill, misfit, page_of, set_generator, set_state
 from lifelong.penalties import Penalty, Quadratic
+from lifelong.skeleton import Skeleton, Tensors, logits
 from lifelong.tasks import Kind, Rows
 
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]

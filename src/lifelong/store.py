@@ -29,11 +29,11 @@ from lifelong.disk import (
     replace_file,
     unpacked,
 )
-from lifelong.network import (
+from lifelong.network import GrowingNetwork, Known
+from lifelong.records import TaskRecord
+from lifelong.skeleton import (
     Chain,
     Convolution,
-    GrowingNetwork,
-    Known,
     Linear,
     MaxPool,
     NetworkError,
@@ -41,7 +41,6 @@ from lifelong.network import (
     convnet,
     mlp,
 )
-from lifelong.records import TaskRecord
 from lifelong.tasks import Kind
 
 FORMAT = "lifelong model"

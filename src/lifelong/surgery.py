@@ -10,7 +10,8 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from lifelong.network import ACROSS, HEAD, Axes, Axis, Initialise, Network, Tensors, prefix
+from lifelong.network import Initialise, Network, prefix
+from lifelong.skeleton import ACROSS, HEAD, Axes, Axis, Tensors
 
 Units: TypeAlias = Mapping[str, Tensor]  # for each group, indices of some of its units
 

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from lifelong.budget import Budget
-from lifelong.network import HEAD, GrowingNetwork, Initialise, Known, Tensors, logits, prefix
+from lifelong.network import GrowingNetwork, Initialise, Known, prefix
 from lifelong.penalties import Penalty
+from lifelong.skeleton import HEAD, Tensors, logits
 from lifelong.solve import (
     ALONE,
     Course,

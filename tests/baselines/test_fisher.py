@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from builders import KINDS, SKELETONS, in_double, inputs_for, random, random_network, small_mlp
 from lifelong.baselines.fisher import fisher
-from lifelong.network import Network, logits
+from lifelong.network import Network
+from lifelong.skeleton import logits
 from lifelong.tasks import Kind, TensorRows
 
 OUTPUTS = {"one output": 1, "subtasks": 2, "classes": 3}

@@ -16,7 +16,7 @@ from lifelong.baselines import Progressive, ProgressiveSettings
 from lifelong.baselines.progressive import Columns
 from lifelong.budget import SettingError
 from lifelong.learner import base_parameters
-from lifelong.network import HEAD, mlp
+from lifelong.skeleton import HEAD, mlp
 
 
 def taught(network: str, *kinds: str, width: float = 0.5) -> Progressive:

@@ -26,7 +26,7 @@ from lifelong.budget import Budget
 from lifelong.den import DEN
 from lifelong.learner import Learner
 from lifelong.methods import METHODS, Method
-from lifelong.network import mlp
+from lifelong.skeleton import mlp
 from lifelong.tasks import Task
 
 IN_TURN = ("DNN", "DNN-L1", "DNN-L2", "DNN-EWC", "SI", "IMM-mean", "IMM-mode")

@@ -20,8 +20,8 @@ from lifelong.budget import Budget
 from lifelong.den import beside
 from lifelong.den.beside import ask_newcomers
 from lifelong.den.lesson import growth, movement
-from lifelong.network import HEAD, mlp
 from lifelong.penalties import L1, Around, SparseGroup
+from lifelong.skeleton import HEAD, mlp
 from lifelong.solve import Problem, ask, solve, validation_loss
 from lifelong.surgery import append_units, newcomers, with_newcomers
 from lifelong.tasks import Kind, TensorRows

@@ -14,7 +14,7 @@ import torch
 from lifelong import journal
 from lifelong.budget import Budget
 from lifelong.den import DEN, Settings
-from lifelong.network import mlp
+from lifelong.skeleton import mlp
 from lifelong.store import MANIFEST
 from lifelong.tasks import Task
 

@@ -49,7 +49,7 @@ from lifelong.den import DEN
 from lifelong.disk import TensorFileError, digest, unpacked
 from lifelong.journal import FILE, CheckpointError
 from lifelong.learner import Learner
-from lifelong.network import convnet, mlp
+from lifelong.skeleton import convnet, mlp
 from lifelong.solve import TrainingError
 from lifelong.store import MANIFEST, Manifest, ModelFileError
 from lifelong.tasks import Task, TaskError

@@ -25,7 +25,7 @@ from lifelong.baselines import EWC, SI, EWCSettings, SISettings
 from lifelong.budget import Budget
 from lifelong.den import DEN
 from lifelong.learner import Learner
-from lifelong.network import mlp
+from lifelong.skeleton import mlp
 from lifelong.solve import ALONE, TrainingError
 from lifelong.tasks import Kind, Task, TaskError
 

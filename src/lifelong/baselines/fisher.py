@@ -17,7 +17,8 @@ from torch import Tensor
 
 from lifelong.baselines.in_turn import Turn
 from lifelong.budget import require, require_one_of
-from lifelong.network import Chain, Convolution, Linear, Network, layer_output
+from lifelong.network import Network
+from lifelong.skeleton import Chain, Convolution, Linear, layer_output
 from lifelong.tasks import Kind, Rows
 
 # Whose labels: drawn from the network's own answers, as the definition has it, or the data's (the

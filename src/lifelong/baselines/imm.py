@@ -17,8 +17,9 @@ from lifelong.baselines.fisher import Labels, fisher_after, require_fisher
 from lifelong.baselines.in_turn import InTurn, Kept, Turn
 from lifelong.baselines.training import Turns
 from lifelong.budget import require, require_one_of
-from lifelong.network import GrowingNetwork, Tensors
+from lifelong.network import GrowingNetwork
 from lifelong.penalties import Quadratic
+from lifelong.skeleton import Tensors
 
 
 @final

@@ -12,9 +12,10 @@ import torch
 
 from lifelong.baselines.training import Turns
 from lifelong.learner import Learner
-from lifelong.network import HEAD, GrowingNetwork, Network, Tensors, first_network, uniform
+from lifelong.network import GrowingNetwork, Network, first_network, uniform
 from lifelong.penalties import Penalty, Quadratic, sparsity
 from lifelong.records import GroupRecord, StageRecord, TaskRecord
+from lifelong.skeleton import HEAD, Tensors
 from lifelong.solve import Course, Problem, Solution, ask, solve
 from lifelong.tasks import Rows, Task, TaskError, prepared
 

@@ -8,9 +8,10 @@ import torch
 
 from lifelong.baselines.training import Training
 from lifelong.learner import Learner
-from lifelong.network import HEAD, GrowingNetwork, Network, first_network, uniform
+from lifelong.network import GrowingNetwork, Network, first_network, uniform
 from lifelong.penalties import sparsity
 from lifelong.records import GroupRecord, StageRecord, TaskRecord
+from lifelong.skeleton import HEAD
 from lifelong.solve import Course
 from lifelong.tasks import Task, TaskError
 from lifelong.together import train_together

@@ -5,8 +5,8 @@ from typing import ClassVar, final
 
 from lifelong.baselines.in_turn import InTurn
 from lifelong.baselines.training import Turns
-from lifelong.network import Tensors
 from lifelong.penalties import Penalty, sparsity
+from lifelong.skeleton import Tensors
 
 
 @final

@@ -17,20 +17,10 @@ from torch import Tensor
 
 from lifelong.budget import Budget, require
 from lifelong.learner import Learner
-from lifelong.network import (
-    HEAD,
-    Chain,
-    Convolution,
-    GrowingNetwork,
-    Linear,
-    Network,
-    Skeleton,
-    Tensors,
-    layer_output,
-    uniform,
-)
+from lifelong.network import GrowingNetwork, Network, uniform
 from lifelong.penalties import sparsity
 from lifelong.records import GroupRecord, StageRecord, TaskRecord
+from lifelong.skeleton import HEAD, Chain, Convolution, Linear, Skeleton, Tensors, layer_output
 from lifelong.solve import Course, Problem, Rehearsal, loss_of, solve
 from lifelong.tasks import Task, prepared
 

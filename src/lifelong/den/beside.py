@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lifelong.network import HEAD, Network, Tensors
+from lifelong.network import Network
+from lifelong.skeleton import HEAD, Tensors
 from lifelong.solve import Batches, Rehearsal, loss_of
 from lifelong.surgery import without_newcomers
 from lifelong.tasks import Kind, Rows, TensorRows, in_batches

@@ -3,7 +3,8 @@
 import torch
 
 from lifelong.den.lesson import Lesson
-from lifelong.network import HEAD, Network
+from lifelong.network import Network
+from lifelong.skeleton import HEAD
 from lifelong.surgery import keep_units
 
 

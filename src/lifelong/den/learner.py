@@ -12,9 +12,10 @@ from lifelong.den.lifelong import incremental_learning
 from lifelong.den.retrain import select
 from lifelong.den.settings import Settings
 from lifelong.learner import Learner, Sharing
-from lifelong.network import INPUTS, GrowingNetwork, Network, Skeleton, uniform
+from lifelong.network import GrowingNetwork, Network, uniform
 from lifelong.penalties import sparsity
 from lifelong.records import StageRecord, TaskRecord
+from lifelong.skeleton import INPUTS, Skeleton
 from lifelong.solve import Course
 from lifelong.tasks import Task
 from lifelong.together import loss_together, opened, shaken, train_together

@@ -11,9 +11,10 @@ from torch import Tensor
 from lifelong.den.beside import ask_newcomers
 from lifelong.den.settings import Settings
 from lifelong.den.teach import taught
-from lifelong.network import HEAD, Initialise, Network, Tensors, uniform
+from lifelong.network import Initialise, Network, uniform
 from lifelong.penalties import L1, L2, Around, Penalty, SparseGroup, Sum, sparsity
 from lifelong.records import GroupRecord, StageRecord, TaskRecord
+from lifelong.skeleton import HEAD, Tensors
 from lifelong.solve import (
     ALONE,
     Course,

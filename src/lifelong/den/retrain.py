@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from lifelong.den.lesson import Lesson, movement
-from lifelong.network import HEAD, INPUTS, GrowingNetwork, Network, Skeleton, Tensors
+from lifelong.network import GrowingNetwork, Network
+from lifelong.skeleton import HEAD, INPUTS, Skeleton, Tensors
 from lifelong.solve import TrainingError
 from lifelong.sparse_head import fit_sparse_head
 from lifelong.surgery import Units, gather, scatter

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from lifelong.den.drop import drop_useless
 from lifelong.den.lesson import Lesson, movement
-from lifelong.network import HEAD, Axes, GrowingNetwork, Network
+from lifelong.network import GrowingNetwork, Network
+from lifelong.skeleton import HEAD, Axes
 from lifelong.surgery import Units, duplicate_units, newcomers, positions
 
 

@@ -24,9 +24,9 @@ from lifelong.learner import Learner, base_parameters
 from lifelong.measure import Kept, Watch, measure, measure_finetuning, unwatched
 from lifelong.methods import Method
 from lifelong.methods import method as method_named
-from lifelong.network import Chain, convnet, mlp
 from lifelong.results import ResultError, ResultMatrix
 from lifelong.runs import Run
+from lifelong.skeleton import Chain, convnet, mlp
 from lifelong.store import ModelFileError
 from lifelong.streams import Stream
 
