@@ -59,27 +59,45 @@ def test_with_true_labels_it_is_the_mean_of_each_examples_squared_gradient(
         torch.testing.assert_close(tensor, torch.stack([one[name] for one in each]).mean(dim=0))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_with_sampled_labels_it_tends_to_the_expectation_under_the_networks_answers(
-    kind: str,
-) -> None:
-    net, kind_, data = setting("mlp", kind, 3, 2)
-    outputs = OUTPUTS[kind]
+def expectation(net: Network, kind: Kind, data: TensorRows) -> dict[str, torch.Tensor]:
+    """Over every answer that the network could give, one at a time."""
     expected = {name: torch.zeros_like(t) for name, t in net.tensors.items()}
     with torch.no_grad():
-        answer = net.logits(data.x)
-    for row, x in enumerate(data.x):
-        if kind_ is Kind.CLASSES:
-            outcomes = [(torch.tensor(c), answer[row].softmax(0)[c]) for c in range(outputs)]
-        else:
-            grid = torch.cartesian_prod(*[torch.tensor([0.0, 1.0]).double()] * outputs)
-            p = answer[row].sigmoid()
-            outcomes = [
-                (y, torch.where(y == 1, p, 1 - p).prod()) for y in grid.reshape(-1, outputs)
-            ]
-        for y, chance in outcomes:
-            for name, square in squares(net, kind_, x, y).items():
+        answers = net.logits(data.x)
+    for x, answer in zip(data.x, answers, strict=True):
+        for y, chance in outcomes(kind, answer):
+            for name, square in squares(net, kind, x, y).items():
                 expected[name] += chance * square / len(data.x)
+    return expected
+
+
+def outcomes(kind: Kind, answer: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """All labels of one example, with how probable the network's answer makes them."""
+    if kind is Kind.CLASSES:
+        return [(torch.tensor(number), share) for number, share in enumerate(answer.softmax(0))]
+    grid = torch.cartesian_prod(*[torch.tensor([0.0, 1.0]).double()] * len(answer))
+    p = answer.sigmoid()
+    return [(y, torch.where(y == 1, p, 1 - p).prod()) for y in grid.reshape(-1, len(answer))]
+
+
+@pytest.mark.parametrize("network", SKELETONS)
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=5)
+@given(seed=st.integers(0, 10**6), rows=st.integers(1, 60))
+def test_with_all_labels_it_is_the_expectation_under_the_networks_answers(
+    network: str, kind: str, seed: int, rows: int
+) -> None:
+    net, kind_, data = setting(network, kind, seed, rows)
+    found = fisher(net, kind_, data, labels="all", examples=None, generator=random(0))
+    expected = expectation(net, kind_, data)
+    for name, tensor in found.items():
+        torch.testing.assert_close(tensor, expected[name])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_sampled_labels_it_tends_to_that_expectation(kind: str) -> None:
+    net, kind_, data = setting("mlp", kind, 3, 2)
+    expected = expectation(net, kind_, data)
     often = 20_000
     many = TensorRows(data.x.repeat(often, 1), data.y.repeat(often, *[1] * (data.y.ndim - 1)))
     found = fisher(net, kind_, many, labels="sampled", examples=None, generator=random(1))

@@ -218,7 +218,7 @@ class TestIMM:
             {"strength": float("nan")},
             r"strength must be 0 or more and finite, not nan",
         ),
-        (EWCSettings, {"labels": "made up"}, r"labels must be one of 'sampled', 'true'"),
+        (EWCSettings, {"labels": "made up"}, r"labels must be one of 'all', 'sampled', 'true'"),
         (EWCSettings, {"tasks": "both"}, r"tasks must be one of 'separate', 'online'"),
         (EWCSettings, {"examples": 0}, r"examples must be a whole number above 0"),
         (EWCSettings, {"examples": 1.5}, r"examples must be a whole number above 0"),

@@ -9,7 +9,7 @@ adds over positions before it squares, which takes a product for each example.
 """
 
 from collections.abc import Iterator
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import torch
 import torch.nn.functional as F
@@ -21,16 +21,18 @@ from lifelong.network import Network
 from lifelong.skeleton import Chain, Convolution, Linear, layer_output
 from lifelong.tasks import Kind, Rows
 
-# Whose labels: drawn from the network's own answers, as the definition has it, or the data's (the
-# "empirical" Fisher information).
-Labels: TypeAlias = Literal["sampled", "true"]
+# Whose labels: the definition is the expectation over the network's own answers, and takes "all" of
+# them, each as often as the network believes in it; or one is "sampled" for each example; or they
+# are the data's, the "true" ones (the "empirical" Fisher information). A network that is sure of
+# its answers seldom draws another, so that a sample then rests on a handful of examples.
+Labels: TypeAlias = Literal["all", "sampled", "true"]
 
 _CHUNK = {2: 1000, 4: 50}  # rows at once, by the axes of an input: convolutions unfold theirs
 
 
 def require_fisher(labels: str, examples: int | None) -> None:
     """Refuse settings of Fisher's information that are out of their range."""
-    require_one_of("labels", labels, ("sampled", "true"))
+    require_one_of("labels", labels, get_args(Labels))
     if examples is not None:
         whole = isinstance(examples, int)
         require("examples", examples, "a whole number above 0", lambda v: whole and v > 0)
@@ -89,20 +91,21 @@ def _add(
     generator: torch.Generator,
 ) -> None:
     inputs, outputs = _traced(network, x)
-    logits = outputs["head"]
-    answers = y if labels == "true" else _drawn(kind, logits.detach(), generator)
-    slopes = torch.autograd.grad(_surprise(kind, logits, answers), list(outputs.values()))
-    for name, slope in zip(outputs, slopes, strict=True):
-        if slope.ndim == 2:
-            squares = slope.square()
-            sums[f"{name}.weight"] += squares.T @ inputs[name].square()
-            sums[f"{name}.bias"] += squares.sum(dim=0)
-        else:
+    layers = list(outputs.values())
+    starts = _slopes(kind, outputs["head"].detach(), y, labels, generator)
+    slopes = [torch.autograd.grad(layers[-1], layers, start, retain_graph=True) for start in starts]
+    for name, alternatives in zip(outputs, zip(*slopes, strict=True), strict=True):
+        weight, bias = sums[f"{name}.weight"], sums[f"{name}.bias"]
+        if alternatives[0].ndim == 2:
+            squares = sum(slope.square() for slope in alternatives)
+            weight += squares.T @ inputs[name].square()
+            bias += squares.sum(dim=0)
+            continue
+        for slope in alternatives:
             by_position = slope.flatten(2)
             each = torch.bmm(by_position, inputs[name].transpose(1, 2))
-            weight = sums[f"{name}.weight"]
             weight += each.square().sum(dim=0).reshape(weight.shape)
-            sums[f"{name}.bias"] += by_position.sum(dim=2).square().sum(dim=0)
+            bias += by_position.sum(dim=2).square().sum(dim=0)
 
 
 def _traced(network: Network, x: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -133,6 +136,33 @@ def _with_slope(x: Tensor) -> Tensor:
     return x if x.requires_grad else x.requires_grad_()
 
 
+def _slopes(
+    kind: Kind, logits: Tensor, y: Tensor, labels: Labels, generator: torch.Generator
+) -> list[Tensor]:
+    """Of minus the log likelihood at the outputs, for each alternative whose squares add up."""
+    if labels == "all":
+        return _all_slopes(kind, logits)
+    answers = y if labels == "true" else _drawn(kind, logits, generator)
+    if kind is Kind.BINARY:
+        return [torch.sigmoid(logits) - answers]
+    return [torch.softmax(logits, dim=1) - F.one_hot(answers, logits.shape[1])]
+
+
+def _all_slopes(kind: Kind, logits: Tensor) -> list[Tensor]:
+    """Each answer's, by the root of its share, so that its square counts by that share.
+
+    The outputs of a binary task are independent: of the products of two the expectation is zero,
+    and each output's variance is left.
+    """
+    if kind is Kind.BINARY:
+        p = torch.sigmoid(logits)
+        deviation = (p * (1 - p)).sqrt()
+        return list(torch.diag_embed(deviation).unbind(dim=1))
+    shares = torch.softmax(logits, dim=1)
+    off = shares.unsqueeze(1) - torch.eye(shares.shape[1], dtype=shares.dtype, device=shares.device)
+    return list((shares.sqrt().unsqueeze(2) * off).unbind(dim=1))
+
+
 def _drawn(kind: Kind, logits: Tensor, generator: torch.Generator) -> Tensor:
     """Labels as the network believes them to be, drawn on the CPU for the sake of the seed."""
     if kind is Kind.BINARY:
@@ -140,10 +170,3 @@ def _drawn(kind: Kind, logits: Tensor, generator: torch.Generator) -> Tensor:
         return (chance < torch.sigmoid(logits)).to(logits.dtype)
     shares = torch.softmax(logits, dim=1).cpu()
     return torch.multinomial(shares, 1, generator=generator)[:, 0].to(logits.device)
-
-
-def _surprise(kind: Kind, logits: Tensor, answers: Tensor) -> Tensor:
-    """Minus the log likelihood of all answers; the outputs of a binary task are independent."""
-    if kind is Kind.BINARY:
-        return F.binary_cross_entropy_with_logits(logits, answers, reduction="sum")
-    return F.cross_entropy(logits, answers, reduction="sum")
