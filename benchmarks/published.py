@@ -7,7 +7,8 @@
 The set-up is that of van de Ven and Tolias (2019), domain-incremental: two hidden layers of 1,000,
 images padded to 32 x 32, pixels from 0 to 1, Adam 1e-4, batch 256, 5,000 steps a task, no early
 stopping, ten tasks. The strengths, and Fisher's information over all labels, are those that the
-authors' released code has for this experiment; "EWC-sampled" draws a label for each example. Every outcome is a JSON file in results/published; what is there is not done again.
+authors' released code has for this experiment; "EWC-sampled" draws a label for each example.
+Every outcome is a JSON file in results/published; what is there is not done again.
 """
 
 import argparse

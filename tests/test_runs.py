@@ -10,7 +10,7 @@ import pytest
 from builders import quick, small_mlp, stream_for
 from lifelong.baselines import Joint, Single, Training
 from lifelong.den import DEN
-from lifelong.measure import measure, model_run
+from lifelong.measure import Origin, measure, model_run
 from lifelong.runs import Run, RunError, read_runs, write_run
 from lifelong.store import ModelFileError
 from lifelong.streams import Stream
@@ -30,7 +30,7 @@ def den() -> DEN:
 
 @pytest.fixture(scope="module")
 def run(den: DEN) -> Run:
-    return measure(den, _stream(), data="none", about="grows", command="do it")
+    return measure(den, _stream(), Origin("none", "grows", "do it"))
 
 
 def test_a_run_holds_what_the_learner_has(den: DEN, run: Run) -> None:
@@ -68,7 +68,7 @@ def test_scores_at_the_end_are_the_last_row_of_the_matrix(run: Run) -> None:
 def test_what_is_learned_at_once_has_scores_but_no_matrix() -> None:
     watched: list[tuple[str, str, int]] = []
     joint = Joint(small_mlp(), Training(budget=quick().budget))
-    run = measure(joint, _stream(), data="none", watch=lambda *step: watched.append(step))
+    run = measure(joint, _stream(), Origin("none"), watch=lambda *step: watched.append(step))
     assert run.results is None
     assert run.summary.forgetting is None
     assert run.summary.capacity == 1
@@ -81,7 +81,7 @@ def test_what_is_learned_at_once_has_scores_but_no_matrix() -> None:
 def test_networks_apart_share_no_units_and_progress_is_told() -> None:
     watched: list[tuple[str, str, int]] = []
     single = Single(small_mlp(), Training(budget=quick().budget))
-    run = measure(single, _stream(), data="none", watch=lambda *step: watched.append(step))
+    run = measure(single, _stream(), Origin("none"), watch=lambda *step: watched.append(step))
     assert run.born == run.used == {}
     names = [*run.tasks, "done"]
     assert watched == [("DNN-STL", name, done) for done, name in enumerate(names)]
@@ -92,7 +92,7 @@ def test_tasks_without_test_rows_are_refused_before_learning() -> None:
     task.test = None
     for learner in (Joint(small_mlp()), Single(small_mlp())):
         with pytest.raises(TaskError, match="no test rows"):
-            measure(learner, _stream([task]), data="none")
+            measure(learner, _stream([task]), Origin("none"))
         assert learner.tasks == ()
 
 
@@ -105,7 +105,7 @@ def test_warnings_are_stored_and_still_given() -> None:
     single = Single(small_mlp(), Training(budget=quick().budget))
     with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
-        run = measure(single, stream, data="none")
+        run = measure(single, stream, Origin("none"))
     assert run.warnings == ("the data is a look-alike",)
     assert [str(each.message) for each in given] == ["the data is a look-alike"]
 

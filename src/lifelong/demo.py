@@ -11,7 +11,7 @@ from rich.table import Table
 
 from lifelong.budget import Budget
 from lifelong.data import load
-from lifelong.measure import Watch, measure, unwatched
+from lifelong.measure import Origin, Watch, measure, unwatched
 from lifelong.methods import METHODS
 from lifelong.report import forgetting_points, page
 from lifelong.runs import Run, write_run
@@ -55,9 +55,7 @@ def run(
         measure(
             METHODS[name].make(base, budget=budget, seed=seed),
             stream,
-            data="digits",
-            about=METHODS[name].about,
-            command=command,
+            Origin("digits", METHODS[name].about, command),
             watch=watch,
         )
         for name in SHOWN

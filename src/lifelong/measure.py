@@ -73,6 +73,16 @@ class Kept:
 FROM_THE_START = Kept()
 
 
+@final
+@dataclass(frozen=True)
+class Origin:
+    """Where a run comes from: the data's name, what its method is, the command that asks for it."""
+
+    data: str = ""
+    about: str = ""
+    command: str = ""
+
+
 def unwatched(_method: str, _doing: str, _done: int) -> None:
     """Watch nothing."""
 
@@ -80,10 +90,8 @@ def unwatched(_method: str, _doing: str, _done: int) -> None:
 def measure(
     learner: Learner[Any],
     stream: Stream,
+    origin: Origin,
     *,
-    data: str,
-    about: str = "",
-    command: str = "",
     watch: Watch = unwatched,
     kept: Kept = FROM_THE_START,
 ) -> Run:
@@ -99,25 +107,14 @@ def measure(
             if isinstance(learner, LearnsTogether)
             else _one_by_one(learner, stream, watch, kept)
         )
-    return _run(
-        learner,
-        outcome,
-        tasks=stream.names,
-        about=about,
-        command=command,
-        data=data,
-        source=stream.source,
-        notes=notes,
-    )
+    return _run(learner, outcome, stream.names, origin, source=stream.source, notes=notes)
 
 
 def measure_finetuning(
     learner: Learner[Any],
     stream: Stream,
+    origin: Origin,
     *,
-    data: str,
-    about: str = "",
-    command: str = "",
     watch: Watch = unwatched,
     checkpoint: Path | None = None,
 ) -> Run:
@@ -131,16 +128,8 @@ def measure_finetuning(
     finetune = partial(learner.finetune, checkpoint=checkpoint)
     with _noted() as notes:
         outcome = _together(learner, stream, watch, finetune)
-    return _run(
-        learner,
-        replace(outcome, seconds=before + outcome.seconds),
-        tasks=stream.names,
-        about=about,
-        command=command,
-        data=data,
-        source=stream.source,
-        notes=notes,
-    )
+    outcome = replace(outcome, seconds=before + outcome.seconds)
+    return _run(learner, outcome, stream.names, origin, source=stream.source, notes=notes)
 
 
 def model_run(path: Path) -> Run:
@@ -149,7 +138,7 @@ def model_run(path: Path) -> Run:
     if not learner.tasks:
         raise TaskError(f"{path}: this model has learned no task yet, so there is nothing to show")
     seconds = sum(record.seconds for record in learner.records)
-    return _run(learner, _Outcome({}, None, seconds), tasks=learner.tasks, about="a saved model")
+    return _run(learner, _Outcome({}, None, seconds), learner.tasks, Origin(about="a saved model"))
 
 
 def is_model(path: Path) -> bool:
@@ -203,20 +192,18 @@ def _learners() -> list[type[Learner[Any]]]:
 def _run(
     learner: Learner[Any],
     outcome: _Outcome,
-    *,
     tasks: tuple[str, ...],
-    about: str,
-    command: str = "",
-    data: str = "",
+    origin: Origin,
+    *,
     source: str = "",
     notes: Sequence[str] = (),
 ) -> Run:
     skeleton = learner.network.skeleton
     return Run(
         method=learner.method,
-        about=about,
-        command=command,
-        data=data,
+        about=origin.about,
+        command=origin.command,
+        data=origin.data,
         source=source,
         tasks=tasks,
         inputs=tuple(skeleton.inputs),

@@ -21,7 +21,7 @@ from lifelong.experiments.configuration import Configuration, NetworkPlan
 from lifelong.experiments.stored import Experiment, Places, StoredRun, find, from_json, to_json
 from lifelong.journal import CheckpointError
 from lifelong.learner import Learner, base_parameters
-from lifelong.measure import Kept, Watch, measure, measure_finetuning, unwatched
+from lifelong.measure import Kept, Origin, Watch, measure, measure_finetuning, unwatched
 from lifelong.methods import Method
 from lifelong.methods import method as method_named
 from lifelong.results import ResultError, ResultMatrix
@@ -164,16 +164,7 @@ def _learned(
     job: Job, stream: Stream, row: Method, working: Path, watch: Watch
 ) -> tuple[Learner[Any], Run]:
     learner, kept = _where_it_was(job, stream, row, working)
-    run = measure(
-        learner,
-        stream,
-        data=job.configuration.data,
-        about=row.about,
-        command=job.command,
-        watch=watch,
-        kept=kept,
-    )
-    return learner, run
+    return learner, measure(learner, stream, _origin(job, row), watch=watch, kept=kept)
 
 
 def _finetuned(
@@ -187,16 +178,14 @@ def _finetuned(
         first = replace(job, configuration=before)
         learner, _ = _learned(first, stream, den, working, watch)
     learner.settings = _settings(job.configuration, row)
-    run = measure_finetuning(
-        learner,
-        stream,
-        data=job.configuration.data,
-        about=row.about,
-        command=job.command,
-        watch=watch,
-        checkpoint=working / TRAININGS / "together",
-    )
+    checkpoint = working / TRAININGS / "together"
+    origin = _origin(job, row)
+    run = measure_finetuning(learner, stream, origin, watch=watch, checkpoint=checkpoint)
     return learner, run
+
+
+def _origin(job: Job, row: Method) -> Origin:
+    return Origin(job.configuration.data, row.about, job.command)
 
 
 def _stored_model(place: Path, stream: Stream, row: Method, device: str) -> Learner[Any] | None:
