@@ -19,9 +19,9 @@ check: $(READY) format types imports test
 
 # The long versions of tests/robust: 200 kills, 100,000 damaged files, and what safety costs.
 torture: $(READY)
-	$(BIN)/python tests/robust/kills.py --kills 200 --out results/robustness/kills.json
-	$(BIN)/python tests/robust/mutations.py --count 100000 --out results/robustness/mutations.json
-	$(BIN)/python benchmarks/robustness.py --out results/robustness/costs.json
+	$(BIN)/python tests/robust/kills.py --kills 200 > results/robustness/kills.json
+	$(BIN)/python tests/robust/mutations.py --count 100000 > results/robustness/mutations.json
+	$(BIN)/python benchmarks/robustness.py > results/robustness/costs.json
 
 # Speed and memory: ratios with their targets. FULL=1 for the ten tasks of Permuted MNIST too.
 bench: $(READY)

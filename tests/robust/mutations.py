@@ -1,6 +1,6 @@
 """Damage model directories, checkpoints and data files in every way that comes to mind.
 
-    python tests/robust/mutations.py --count 100000 --out results/robustness/mutations.json
+    python tests/robust/mutations.py --count 100000 > results/robustness/mutations.json
 
 Each case is one mutation of a good file or directory, drawn from its number. What reads it must say
 what is wrong with a documented error, or give what a good file gives: the identical model where
@@ -480,7 +480,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     torch.set_num_threads(1)
     began = time.monotonic()
@@ -496,11 +495,8 @@ def main() -> None:
         "torch": torch.__version__,
         "python": platform.python_version(),
     }
-    text = json.dumps(result, indent=1)
-    print(*faults[:20], text, sep="\n")
-    if given.out:
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(text + "\n")
+    print(*faults[:20], sep="\n", file=sys.stderr)
+    print(json.dumps(result, indent=1))
     sys.exit(bool(faults))
 
 
