@@ -132,7 +132,7 @@ def an_experience(method: str) -> None:
 
 def fisher_of_all() -> None:
     generator = torch.Generator().manual_seed(0)
-    fisher(network(), Kind.CLASSES, TRAIN, labels="sampled", examples=None, generator=generator)
+    fisher(network(), Kind.CLASSES, TRAIN, labels="all", examples=None, generator=generator)
 
 
 def figures() -> list[Figure]:

@@ -13,9 +13,9 @@ through growth.
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, final
+from typing import Any, TypeAlias, final
 
 import msgspec
 import torch
@@ -27,6 +27,7 @@ from lifelong.journal import Journal, Page
 from lifelong.pages import At, Outcome, facts_on, fill, misfit, page_of, set_generator, set_state
 from lifelong.penalties import Penalty, Quadratic
 from lifelong.skeleton import Skeleton, Tensors, logits
+from lifelong.stepping import Adam, Batches, Best, Passes, under
 from lifelong.tasks import Kind, Rows
 
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
@@ -35,16 +36,6 @@ Progress: TypeAlias = Callable[[str, int, int], None]  # stage, steps done, step
 
 class TrainingError(ArithmeticError):
     """A training that diverged; the message names the stage and the setting to look at."""
-
-
-class Batches(Protocol):
-    """Rows, in batches of (what a forward pass takes, labels). `Rows` of a task are such."""
-
-    def __len__(self) -> int: ...
-
-    def batches(
-        self, size: int, generator: torch.Generator | None = None
-    ) -> Iterator[tuple[Any, Tensor]]: ...
 
 
 @final
@@ -201,11 +192,11 @@ class _Training:
         }
         self._moving = {name: self.tensors[name] for name in problem.movable}
         self._masks = {name: mask for name, mask in problem.movable.items() if mask is not None}
-        self._passes = [_Passes(ask.train, budget.batch, generator) for ask in problem.asks]
+        self._passes = [Passes(ask.train, budget.batch, generator) for ask in problem.asks]
         followed = self._moving if problem.follow else {}
         self.path = {name: torch.zeros_like(t.detach()) for name, t in followed.items()}
         self.at = At(budget.learning_rate)
-        self._best = _Best(self._state())
+        self._best = Best(self._state())
         self._restart()
 
     def start(self) -> None:
@@ -281,12 +272,12 @@ class _Training:
 
     def _restart(self) -> None:
         """Go on from where the tensors are, with no memory of earlier steps."""
-        self._adam = _Adam(self._moving)
+        self._adam = Adam(self._moving)
 
     def _state(self) -> dict[str, Tensor]:
         """Everything that a step changes but the optimiser."""
         moving = {name: tensor.detach() for name, tensor in self._moving.items()}
-        return {**moving, **_under("path", self.path)}
+        return {**moving, **under("path", self.path)}
 
     def step(self, rate: float) -> None:
         for tensor in self._moving.values():
@@ -322,50 +313,6 @@ class _Training:
             saved.addcmul_(slopes[name], before[name].sub_(self._moving[name]))
 
 
-@final
-class _Adam:
-    """Adam (Kingma and Ba, 2015) by PyTorch's fused kernel.
-
-    Called directly: `torch.optim.Adam` counts the steps of every tensor by itself and looks up its
-    options each time, which for a small network takes as long as all of its arithmetic.
-    """
-
-    def __init__(self, moving: Tensors) -> None:
-        def zeros() -> dict[str, Tensor]:
-            return {name: torch.zeros_like(tensor.detach()) for name, tensor in moving.items()}
-
-        self._means, self._squares = zeros(), zeros()
-        device = next(iter(moving.values())).device
-        self._taken = torch.zeros((), dtype=torch.float32, device=device)
-        parts = (moving.values(), self._means.values(), self._squares.values())
-        self._each = list(zip(*parts, strict=True))
-
-    def state(self) -> dict[str, Tensor]:
-        means, squares = _under("mean", self._means), _under("square", self._squares)
-        return {**means, **squares, "taken": self._taken}
-
-    def step(self, rate: float) -> None:
-        """Move each tensor that has a gradient."""
-        moved = [(t, t.grad, mean, square) for t, mean, square in self._each if t.grad is not None]
-        self._taken += 1
-        tensors, gradients, means, squares = zip(*moved, strict=True)
-        torch._fused_adam_(
-            tensors,
-            gradients,
-            means,
-            squares,
-            [],
-            [self._taken] * len(moved),
-            lr=rate,
-            beta1=0.9,
-            beta2=0.999,
-            weight_decay=0.0,
-            eps=1e-8,
-            amsgrad=False,
-            maximize=False,
-        )
-
-
 def _gradient(tensor: Tensor) -> Tensor:
     """Of a tensor that moves; zero if no loss depends on it."""
     if tensor.grad is None:
@@ -378,35 +325,6 @@ def _apply(penalty: Penalty, tensor: Tensor, mask: Tensor | None, step: float) -
     tensor.copy_(shrunk if mask is None else torch.where(mask, shrunk, tensor))
 
 
-@final
-class _Passes:
-    """Batches without end: pass after pass over the rows, each in an order of its own."""
-
-    def __init__(self, rows: Batches, size: int, generator: torch.Generator) -> None:
-        self._rows, self._size, self._generator = rows, size, generator
-        self._current: Iterator[tuple[Any, Tensor]] = iter(())
-        self.began = generator.get_state()
-        self.consumed = 0
-
-    def __next__(self) -> tuple[Any, Tensor]:
-        batch = next(self._current, None)
-        while batch is None:
-            self._begin()
-            batch = next(self._current, None)
-        self.consumed += 1
-        return batch
-
-    def skip(self, count: int) -> None:
-        """Be after so many batches of a pass that begins here."""
-        for _ in range(count):
-            next(self)
-
-    def _begin(self) -> None:
-        self.began = self._generator.get_state()
-        self.consumed = 0
-        self._current = self._rows.batches(self._size, self._generator)
-
-
 def require_finite(loss: float, stage: str, when: str) -> None:
     """Stop a training whose loss says nothing any more."""
     if not math.isfinite(loss):
@@ -414,32 +332,3 @@ def require_finite(loss: float, stage: str, when: str) -> None:
             f"{stage}: the validation loss became {loss} {when}; a smaller learning_rate, "
             "or inputs scaled to about 1, usually mend this"
         )
-
-
-@final
-class _Best:
-    """The best state so far. Only what moves is copied."""
-
-    def __init__(self, state: Tensors) -> None:
-        self._state = state
-        self.kept = {name: tensor.clone() for name, tensor in state.items()}
-        self.loss = math.inf
-
-    def offer(self, loss: float) -> bool:
-        if not loss < self.loss:
-            return False
-        self.loss = loss
-        _copy(self._state, self.kept)
-        return True
-
-    def put_back(self) -> None:
-        _copy(self.kept, self._state)
-
-
-def _copy(sources: Tensors, targets: Tensors) -> None:
-    for name, target in targets.items():
-        target.copy_(sources[name])
-
-
-def _under(prefix: str, tensors: Tensors) -> dict[str, Tensor]:
-    return {f"{prefix}/{name}": tensor for name, tensor in tensors.items()}

@@ -28,7 +28,8 @@ class EWCSettings(Turns):
 
     Attributes:
         strength: lambda.
-        labels: of Fisher's information, "sampled" from the network's answers or the "true" ones.
+        labels: of Fisher's information, "all" that the network could answer, each by its
+            probability; "sampled" from its answers, or the "true" ones.
         examples: that it is estimated from; all training rows if None.
         tasks: "separate", each task holds its own weights w_t; or "online", all hold the last
             ones, and what is older counts less.
@@ -36,7 +37,7 @@ class EWCSettings(Turns):
     """
 
     strength: float = 100.0
-    labels: Labels = "sampled"
+    labels: Labels = "all"
     examples: int | None = None
     tasks: Literal["separate", "online"] = "separate"
     decay: float = 1.0

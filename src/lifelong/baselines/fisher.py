@@ -97,7 +97,9 @@ def _add(
     for name, alternatives in zip(outputs, zip(*slopes, strict=True), strict=True):
         weight, bias = sums[f"{name}.weight"], sums[f"{name}.bias"]
         if alternatives[0].ndim == 2:
-            squares = sum(slope.square() for slope in alternatives)
+            squares = torch.zeros_like(alternatives[0])
+            for slope in alternatives:
+                squares.addcmul_(slope, slope)
             weight += squares.T @ inputs[name].square()
             bias += squares.sum(dim=0)
             continue

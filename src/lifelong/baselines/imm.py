@@ -30,7 +30,7 @@ class IMMSettings(Turns):
     Attributes:
         merge: "mean" or "mode".
         transfer: strength of the pull `transfer * |w - w_before|^2` while a task is learned.
-        labels: of Fisher's information (for the mode), "sampled" or "true".
+        labels: of Fisher's information (for the mode), "all", "sampled" or "true".
         examples: that it is estimated from; all training rows if None.
         floor: added to Fisher's information, so that weights that no task depends on are
             averaged and not thrown about.
@@ -38,7 +38,7 @@ class IMMSettings(Turns):
 
     merge: Literal["mean", "mode"] = "mode"
     transfer: float = 0.01
-    labels: Labels = "sampled"
+    labels: Labels = "all"
     examples: int | None = None
     floor: float = 1e-6
 

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from lifelong.network import Network
 from lifelong.skeleton import HEAD, Tensors
-from lifelong.solve import Batches, Rehearsal, loss_of
+from lifelong.solve import Rehearsal, loss_of
+from lifelong.stepping import Batches
 from lifelong.surgery import without_newcomers
 from lifelong.tasks import Kind, Rows, TensorRows, in_batches
 

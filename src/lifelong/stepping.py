@@ -1,0 +1,126 @@
+"""What a training is made of: passes over its rows, the steps of Adam, the best weights so far.
+
+Each can tell all that its next move depends on, so that a training can go on from a page.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any, Protocol, final
+
+import torch
+from torch import Tensor
+
+from lifelong.skeleton import Tensors
+
+
+class Batches(Protocol):
+    """Rows, in batches of (what a forward pass takes, labels). `Rows` of a task are such."""
+
+    def __len__(self) -> int: ...
+
+    def batches(
+        self, size: int, generator: torch.Generator | None = None
+    ) -> Iterator[tuple[Any, Tensor]]: ...
+
+
+@final
+class Passes:
+    """Batches without end: pass after pass over the rows, each in an order of its own."""
+
+    def __init__(self, rows: Batches, size: int, generator: torch.Generator) -> None:
+        self._rows, self._size, self._generator = rows, size, generator
+        self._current: Iterator[tuple[Any, Tensor]] = iter(())
+        self.began = generator.get_state()
+        self.consumed = 0
+
+    def __next__(self) -> tuple[Any, Tensor]:
+        batch = next(self._current, None)
+        while batch is None:
+            self._begin()
+            batch = next(self._current, None)
+        self.consumed += 1
+        return batch
+
+    def skip(self, count: int) -> None:
+        """Be after so many batches of a pass that begins here."""
+        for _ in range(count):
+            next(self)
+
+    def _begin(self) -> None:
+        self.began = self._generator.get_state()
+        self.consumed = 0
+        self._current = self._rows.batches(self._size, self._generator)
+
+
+@final
+class Adam:
+    """Adam (Kingma and Ba, 2015) by PyTorch's fused kernel.
+
+    Called directly: `torch.optim.Adam` counts the steps of every tensor by itself and looks up its
+    options each time, which for a small network takes as long as all of its arithmetic.
+    """
+
+    def __init__(self, moving: Tensors) -> None:
+        def zeros() -> dict[str, Tensor]:
+            return {name: torch.zeros_like(tensor.detach()) for name, tensor in moving.items()}
+
+        self._means, self._squares = zeros(), zeros()
+        device = next(iter(moving.values())).device
+        self._taken = torch.zeros((), dtype=torch.float32, device=device)
+        parts = (moving.values(), self._means.values(), self._squares.values())
+        self._each = list(zip(*parts, strict=True))
+
+    def state(self) -> dict[str, Tensor]:
+        means, squares = under("mean", self._means), under("square", self._squares)
+        return {**means, **squares, "taken": self._taken}
+
+    def step(self, rate: float) -> None:
+        """Move each tensor that has a gradient."""
+        moved = [(t, t.grad, mean, square) for t, mean, square in self._each if t.grad is not None]
+        self._taken += 1
+        tensors, gradients, means, squares = zip(*moved, strict=True)
+        torch._fused_adam_(
+            tensors,
+            gradients,
+            means,
+            squares,
+            [],
+            [self._taken] * len(moved),
+            lr=rate,
+            beta1=0.9,
+            beta2=0.999,
+            weight_decay=0.0,
+            eps=1e-8,
+            amsgrad=False,
+            maximize=False,
+        )
+
+
+@final
+class Best:
+    """The best state so far. Only what moves is copied."""
+
+    def __init__(self, state: Tensors) -> None:
+        self._state = state
+        self.kept = {name: tensor.clone() for name, tensor in state.items()}
+        self.loss = math.inf
+
+    def offer(self, loss: float) -> bool:
+        if not loss < self.loss:
+            return False
+        self.loss = loss
+        _copy(self._state, self.kept)
+        return True
+
+    def put_back(self) -> None:
+        _copy(self.kept, self._state)
+
+
+def _copy(sources: Tensors, targets: Tensors) -> None:
+    for name, target in targets.items():
+        target.copy_(sources[name])
+
+
+def under(prefix: str, tensors: Tensors) -> dict[str, Tensor]:
+    """With this in front of every name."""
+    return {f"{prefix}/{name}": tensor for name, tensor in tensors.items()}
