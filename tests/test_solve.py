@@ -1,6 +1,7 @@
 """The training loop: what moves, what it finds, when it stops, and what it refuses."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -102,6 +103,28 @@ def test_the_same_generator_gives_the_same_bits_and_another_does_not():
     one, two, other = (solve(problem(), QUICK, random(seed)).tensors for seed in (1, 1, 2))
     assert all(torch.equal(one[name], two[name]) for name in one)
     assert any(not torch.equal(one[name], other[name]) for name in one)
+
+
+def test_an_adam_that_is_handed_on_goes_on_as_one_that_never_stopped():
+    """With all rows in every batch, two trainings are one of `torch.optim.Adam`."""
+    first = replace(problem(), adam={})
+    budget = Budget(steps=6, batch=10**6, learning_rate=0.01, check_every=6)
+    half = solve(first, budget, random(0))
+    rest = replace(first, tensors=half.tensors)
+    whole = solve(replace(rest, adam=half.adam), budget, random(0))
+    anew = solve(rest, budget, random(0))
+    leaves = {name: t.clone().requires_grad_() for name, t in first.tensors.items()}
+    adam, (asked,) = torch.optim.Adam(leaves.values(), lr=0.01), first.asks
+    (x, y), *_ = asked.train.batches(10**6)
+    for _ in range(12):
+        adam.zero_grad()
+        asked.loss(asked.forward(leaves, x), y).backward()
+        adam.step()
+    for name, leaf in leaves.items():
+        torch.testing.assert_close(whole.tensors[name], leaf.detach())
+    assert not torch.allclose(anew.tensors["hidden1.weight"], leaves["hidden1.weight"])
+    assert problem().adam is None
+    assert not solve(problem(), budget, random(0)).adam
 
 
 def test_a_batch_larger_than_the_data_is_all_of_the_data():

@@ -7,8 +7,8 @@ penalty is relative to a gradient of typical size, the same on every scale of th
 A quadratic pull towards old weights is smooth and belongs to the loss instead: its gradient is
 added to the loss's before Adam, so that both are scaled alike and balance where they should.
 
-The optimiser lives inside one call. Surgery happens between calls, so no state is ever carried
-through growth.
+The optimiser lives inside one call, unless a problem hands its state on. Surgery happens between
+calls, so no state is ever carried through growth.
 """
 
 import math
@@ -63,6 +63,8 @@ class Problem:
         penalties: by tensor, applied by their proximal maps.
         pulls: by tensor, applied by their gradients.
         follow: whether to integrate the loss's gradient along the path of training.
+        adam: the optimiser's state to go on from, empty for none; where it is given the solution
+            has the state in the end.
     """
 
     stage: str
@@ -72,6 +74,7 @@ class Problem:
     penalties: Mapping[str, Penalty] = field(default_factory=dict)
     pulls: Mapping[str, Quadratic] = field(default_factory=dict)
     follow: bool = False
+    adam: Tensors | None = None
 
 
 @final
@@ -82,6 +85,7 @@ class Solution:
     Attributes:
         path: where the problem says `follow`, for each tensor that moved the loss that each entry
             saved on the way here: minus the sum over steps of its gradient times its move.
+        adam: where the problem has one, the optimiser's state after the last step.
     """
 
     tensors: Tensors
@@ -89,6 +93,7 @@ class Solution:
     steps: int
     seconds: float
     path: Tensors = field(default_factory=dict)
+    adam: Tensors = field(default_factory=dict)
 
 
 def loss_of(kind: Kind) -> Loss:
@@ -144,18 +149,20 @@ def _page_of(solution: Solution, problem: Problem, generator: torch.Generator) -
     """A training that has ended."""
     outcome = Outcome(solution.loss, solution.steps, solution.seconds)
     moved = {name: solution.tensors[name] for name in problem.movable}
-    return page_of(problem.stage, outcome, {"now": moved, "path": solution.path}, generator)
+    parts = {"now": moved, "path": solution.path, "adam": solution.adam}
+    return page_of(problem.stage, outcome, parts, generator)
 
 
 def _solution_on(page: Page, problem: Problem, generator: torch.Generator) -> Solution:
     """What an ended training came to, without training again."""
     moved = {name: torch.empty_like(problem.tensors[name].detach()) for name in problem.movable}
     path = {name: torch.empty_like(t) for name, t in moved.items()} if problem.follow else {}
-    fill({"now": moved, "path": path}, page)
+    adam = Adam(moved).state() if problem.adam is not None else {}
+    fill({"now": moved, "path": path, "adam": adam}, page)
     set_generator(generator, page)
     outcome = facts_on(page, Outcome)
     tensors = {**problem.tensors, **moved}
-    return Solution(tensors, outcome.loss, outcome.steps, outcome.seconds, path)
+    return Solution(tensors, outcome.loss, outcome.steps, outcome.seconds, path, adam)
 
 
 def _hold_freed_memory() -> None:
@@ -197,7 +204,7 @@ class _Training:
         self.path = {name: torch.zeros_like(t.detach()) for name, t in followed.items()}
         self.at = At(budget.learning_rate)
         self._best = Best(self._state())
-        self._restart()
+        self._adam = Adam(self._moving, problem.adam)
 
     def start(self) -> None:
         """The start is the first candidate."""
@@ -228,7 +235,8 @@ class _Training:
     def solution(self) -> Solution:
         self._best.put_back()
         tensors = {name: tensor.detach() for name, tensor in self.tensors.items()}
-        return Solution(tensors, self._best.loss, self.at.taken, self._seconds(), self.path)
+        adam = self._adam.state() if self._problem.adam is not None else {}
+        return Solution(tensors, self._best.loss, self.at.taken, self._seconds(), self.path, adam)
 
     def page(self) -> Page:
         """All that the next step depends on."""

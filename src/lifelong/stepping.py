@@ -56,36 +56,42 @@ class Passes:
 class Adam:
     """Adam (Kingma and Ba, 2015) by PyTorch's fused kernel.
 
-    Called directly: `torch.optim.Adam` counts the steps of every tensor by itself and looks up its
-    options each time, which for a small network takes as long as all of its arithmetic.
+    Called directly: `torch.optim.Adam` looks up its options for every tensor each time, which for a
+    small network takes as long as all of its arithmetic. It starts anew unless it is given the
+    state that another one ended with.
     """
 
-    def __init__(self, moving: Tensors) -> None:
+    def __init__(self, moving: Tensors, going_on: Tensors | None = None) -> None:
         def zeros() -> dict[str, Tensor]:
             return {name: torch.zeros_like(tensor.detach()) for name, tensor in moving.items()}
 
         self._means, self._squares = zeros(), zeros()
-        device = next(iter(moving.values())).device
-        self._taken = torch.zeros((), dtype=torch.float32, device=device)
+        self._taken = {n: torch.zeros((), device=tensor.device) for n, tensor in moving.items()}
         parts = (moving.values(), self._means.values(), self._squares.values())
-        self._each = list(zip(*parts, strict=True))
+        self._each = list(zip(*parts, self._taken.values(), strict=True))
+        for name, tensor in self.state().items():
+            if going_on is not None and name in going_on:
+                tensor.copy_(going_on[name])
 
     def state(self) -> dict[str, Tensor]:
+        """All that the next step depends on, each name with that of its tensor behind a slash."""
         means, squares = under("mean", self._means), under("square", self._squares)
-        return {**means, **squares, "taken": self._taken}
+        return {**means, **squares, **under("taken", self._taken)}
 
     def step(self, rate: float) -> None:
         """Move each tensor that has a gradient."""
-        moved = [(t, t.grad, mean, square) for t, mean, square in self._each if t.grad is not None]
-        self._taken += 1
-        tensors, gradients, means, squares = zip(*moved, strict=True)
+        moved = [
+            (each[0], each[0].grad, *each[1:]) for each in self._each if each[0].grad is not None
+        ]
+        tensors, gradients, means, squares, taken = zip(*moved, strict=True)
+        torch._foreach_add_(taken, 1)
         torch._fused_adam_(
             tensors,
             gradients,
             means,
             squares,
             [],
-            [self._taken] * len(moved),
+            taken,
             lr=rate,
             beta1=0.9,
             beta2=0.999,

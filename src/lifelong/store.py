@@ -380,8 +380,8 @@ def _check_shapes(network: GrowingNetwork, private_shape: PrivateShape) -> None:
         outputs = network.tasks[0].outputs if network.tasks else 1
         _check_shape(tensor, skeleton.shape(name, widths, outputs), name)
     for name, tensor in network.memory.items():
-        about = name.partition("/")[2]
-        _check_shape(tensor, tuple(network.shared[about].shape), name)
+        about = network.shared[name.rpartition("/")[2]]
+        _check_shape(tensor, tuple(about.shape) if tensor.ndim else (), name)  # or a count of it
 
 
 def _check_shape(tensor: Tensor, expected: tuple[int, ...], name: str) -> None:

@@ -1,13 +1,16 @@
 """EWC, SI and IMM: what they remember, and what it does."""
 
+from dataclasses import replace
 from functools import reduce
+from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders import BUDGET, random, small_mlp, stream_for, task_for
+from builders import BUDGET, contents, random, same, small_mlp, stream_for, task_for
 from lifelong.baselines import (
     EWC,
     IMM,
@@ -68,6 +71,29 @@ class TestEWC:
             torch.testing.assert_close((was + new).center, held.center, atol=1e-5, rtol=1e-4)
             was = held
         assert not torch.equal(was.center, learner.network.shared[name])
+
+    @pytest.mark.parametrize("heads", ["own", "one"])
+    def test_a_carried_adam_goes_on_after_saving_and_after_a_kill(
+        self, heads: Literal["own", "one"], tmp_path: Path
+    ) -> None:
+        settings = EWCSettings(adam="carried", heads=heads, budget=BUDGET)
+        tasks = stream_for(small_mlp(), "classes", "classes", "classes")
+        learner, anew = EWC(small_mlp(), settings), EWC(small_mlp(), replace(settings, adam="anew"))
+        for task in tasks:
+            learner.learn(task)
+            anew.learn(task)
+        assert not any(name.startswith("adam/") for name in anew.network.memory)
+        assert not same(learner.network.shared, anew.network.shared)
+        again = EWC(small_mlp(), settings)
+        for task in tasks:
+            again.learn(task, checkpoint=tmp_path / "checkpoint")
+            killed_before_saving = EWC.load(tmp_path / "model") if again.tasks[1:] else None
+            if killed_before_saving is not None:
+                killed_before_saving.learn(task, checkpoint=tmp_path / "checkpoint")
+                assert same(contents(killed_before_saving), contents(again))
+            again.save(tmp_path / "model")
+            again = EWC.load(tmp_path / "model")
+        assert same(contents(again), contents(learner))
 
     def test_online_holds_all_at_the_last_weights_and_lets_the_old_fade(self) -> None:
         tasks = stream_for(small_mlp(), "one output", "classes")
@@ -218,6 +244,7 @@ class TestIMM:
             {"strength": float("nan")},
             r"strength must be 0 or more and finite, not nan",
         ),
+        (EWCSettings, {"adam": "made up"}, r"adam must be one of 'anew', 'carried'"),
         (EWCSettings, {"labels": "made up"}, r"labels must be one of 'all', 'sampled', 'true'"),
         (EWCSettings, {"tasks": "both"}, r"tasks must be one of 'separate', 'online'"),
         (EWCSettings, {"examples": 0}, r"examples must be a whole number above 0"),

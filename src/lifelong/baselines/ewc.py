@@ -34,6 +34,8 @@ class EWCSettings(Turns):
         tasks: "separate", each task holds its own weights w_t; or "online", all hold the last
             ones, and what is older counts less.
         decay: gamma of online EWC, how much of the importance is left after each task.
+        adam: "anew" for each task, or "carried" on: a fresh Adam's first steps are as long for
+            weights that hardly matter as for all others, and what they undo is not all mended.
     """
 
     strength: float = 100.0
@@ -41,12 +43,14 @@ class EWCSettings(Turns):
     examples: int | None = None
     tasks: Literal["separate", "online"] = "separate"
     decay: float = 1.0
+    adam: Literal["anew", "carried"] = "anew"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require("strength", self.strength, "0 or more", lambda v: v >= 0)
         require("decay", self.decay, "from 0 to 1", lambda v: 0 <= v <= 1)
         require_one_of("tasks", self.tasks, ("separate", "online"))
+        require_one_of("adam", self.adam, ("anew", "carried"))
         require_fisher(self.labels, self.examples)
 
 
@@ -56,6 +60,9 @@ class EWC(InTurn[EWCSettings]):
 
     method: ClassVar[str] = "DNN-EWC"
     settings_type = EWCSettings
+
+    def _carries(self) -> bool:
+        return self.settings.adam == "carried"
 
     def _pulls(self, known: GrowingNetwork) -> Mapping[str, Quadratic]:
         strength = self.settings.strength

@@ -17,9 +17,11 @@ from lifelong.penalties import Penalty, Quadratic, sparsity
 from lifelong.records import GroupRecord, StageRecord, TaskRecord
 from lifelong.skeleton import HEAD, Tensors
 from lifelong.solve import Course, Problem, Solution, ask, solve
+from lifelong.stepping import under
 from lifelong.tasks import Rows, Task, TaskError, prepared
 
 S = TypeVar("S", bound=Turns)
+_ADAM = "adam"  # in a network's memory
 
 
 @final
@@ -73,6 +75,10 @@ class InTurn(Learner[S]):
         """The shared tensors that training starts from."""
         return known.shared
 
+    def _carries(self) -> bool:
+        """Whether Adam's averages go on from task to task."""
+        return False
+
     def _penalties(self, new: Tensors, old: Tensors) -> dict[str, Penalty]:
         """Penalties besides the pulls, on tensors that are new with this task and on the rest."""
         del old
@@ -96,6 +102,7 @@ class InTurn(Learner[S]):
             penalties=self._penalties(new, old),
             pulls=self._pulls(known),
             follow=self.follows,
+            adam=_named(_ADAM, known.memory) if self._carries() else None,
         )
         solution = solve(problem, self.settings.budget, generator, course)
         trained = start.with_tensors(solution.tensors)
@@ -104,7 +111,10 @@ class InTurn(Learner[S]):
         turn = Turn(task, known, start.tensors, trained, shared, solution.path, train, generator)
         kept = self._keep(turn)
         network = trained.with_tensors({**trained.tensors, **kept.shared})
-        after = replace(known.remember(task, network, private=own), memory=kept.memory)
+        # A task's own head starts anew, and so do its averages.
+        adam = {n: t for n, t in solution.adam.items() if n.partition("/")[2] in shared}
+        memory = {**kept.memory, **under(_ADAM, adam)}
+        after = replace(known.remember(task, network, private=own), memory=memory)
         return after, self._record(task, network, solution)
 
     def _network(self, task: Task, generator: torch.Generator) -> Network:
@@ -129,3 +139,9 @@ class InTurn(Learner[S]):
                 f"task {task.name!r}: kind and outputs are {came}, but one head serves all tasks "
                 f"and has {wanted}; use heads='own' for tasks that ask different things"
             )
+
+
+def _named(prefix: str, tensors: Tensors) -> Tensors:
+    """What `under` has put there."""
+    start = f"{prefix}/"
+    return {name.removeprefix(start): t for name, t in tensors.items() if name.startswith(start)}
