@@ -157,7 +157,7 @@ def _solution_on(page: Page, problem: Problem, generator: torch.Generator) -> So
     """What an ended training came to, without training again."""
     moved = {name: torch.empty_like(problem.tensors[name].detach()) for name in problem.movable}
     path = {name: torch.empty_like(t) for name, t in moved.items()} if problem.follow else {}
-    adam = Adam(moved).state() if problem.adam is not None else {}
+    adam = {} if problem.adam is None else Adam(moved, problem.adam).state()
     fill({"now": moved, "path": path, "adam": adam}, page)
     set_generator(generator, page)
     outcome = facts_on(page, Outcome)
@@ -235,7 +235,7 @@ class _Training:
     def solution(self) -> Solution:
         self._best.put_back()
         tensors = {name: tensor.detach() for name, tensor in self.tensors.items()}
-        adam = self._adam.state() if self._problem.adam is not None else {}
+        adam = {} if self._problem.adam is None else self._adam.state()
         return Solution(tensors, self._best.loss, self.at.taken, self._seconds(), self.path, adam)
 
     def page(self) -> Page:
@@ -280,7 +280,7 @@ class _Training:
 
     def _restart(self) -> None:
         """Go on from where the tensors are, with no memory of earlier steps."""
-        self._adam = Adam(self._moving)
+        self._adam = Adam(self._moving, None if self._problem.adam is None else {})
 
     def _state(self) -> dict[str, Tensor]:
         """Everything that a step changes but the optimiser."""

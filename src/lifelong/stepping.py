@@ -56,9 +56,10 @@ class Passes:
 class Adam:
     """Adam (Kingma and Ba, 2015) by PyTorch's fused kernel.
 
-    Called directly: `torch.optim.Adam` looks up its options for every tensor each time, which for a
-    small network takes as long as all of its arithmetic. It starts anew unless it is given the
-    state that another one ended with.
+    Called directly: `torch.optim.Adam` counts the steps of every tensor by itself and looks up its
+    options each time, which for a small network takes as long as all of its arithmetic. Only where
+    it goes on from what another one ended with, which may know some of the tensors, need they be
+    counted apart.
     """
 
     def __init__(self, moving: Tensors, going_on: Tensors | None = None) -> None:
@@ -66,9 +67,12 @@ class Adam:
             return {name: torch.zeros_like(tensor.detach()) for name, tensor in moving.items()}
 
         self._means, self._squares = zeros(), zeros()
-        self._taken = {n: torch.zeros((), device=tensor.device) for n, tensor in moving.items()}
+        counts = [torch.zeros((), device=tensor.device) for tensor in moving.values()]
+        self._counts = counts[:1] if going_on is None else counts
+        taken = counts[:1] * len(counts) if going_on is None else counts
+        self._taken = dict(zip(moving, taken, strict=True))
         parts = (moving.values(), self._means.values(), self._squares.values())
-        self._each = list(zip(*parts, self._taken.values(), strict=True))
+        self._each = list(zip(*parts, taken, strict=True))
         for name, tensor in self.state().items():
             if going_on is not None and name in going_on:
                 tensor.copy_(going_on[name])
@@ -84,7 +88,8 @@ class Adam:
             (each[0], each[0].grad, *each[1:]) for each in self._each if each[0].grad is not None
         ]
         tensors, gradients, means, squares, taken = zip(*moved, strict=True)
-        torch._foreach_add_(taken, 1)
+        for count in self._counts:
+            count += 1
         torch._fused_adam_(
             tensors,
             gradients,
