@@ -147,6 +147,7 @@ FIGURE_3 = (
     "DEN-Finetune",
 )
 _IN_TURN = ("DNN", "DNN-L2", "DNN-EWC")
+_AS_IT_IS: Mapping[str, Any] = MappingProxyType({})
 _PAPER_MLP = NetworkPlan((312, 128))
 _SMALL_MLP = NetworkPlan((64, 32))
 _SMALL_BUDGET = Budget(steps=1500)
@@ -180,7 +181,7 @@ def figure3_cifar100(size: Size) -> Recipe:
         data=DataPlan("cifar-100", 10),
         network=alexnet if paper else small,
         budget=Budget() if paper else Budget(steps=600, batch=64),
-        entries=_figure3(10, progressive=0.25),
+        entries=_figure3(10, progressive=0.25, den={"start": 1.0, "limit": 0.22}),
     )
 
 
@@ -330,7 +331,9 @@ def _on_animals(size: Size, name: str, data: DataPlan, what: str) -> Recipe:
         data=data if paper else DataPlan(data.name, 10, data.options),
         network=_PAPER_MLP if paper else _SMALL_MLP,
         budget=Budget() if paper else _SMALL_BUDGET,
-        entries=_figure3(50, progressive=0.1) if paper else _figure3(10, progressive=0.15),
+        entries=_figure3(50, progressive=0.1, den={"start": 1.0, "limit": 0.07})
+        if paper
+        else _figure3(10, progressive=0.15, den={"start": 1.0, "limit": 0.12}),
     )
 
 
@@ -338,15 +341,15 @@ def _entries(*methods: str) -> tuple[Entry, ...]:
     return tuple(Entry(method) for method in methods)
 
 
-def _at_base(progressive: float) -> tuple[Entry, ...]:
+def _at_base(progressive: float, den: Mapping[str, Any] = _AS_IT_IS) -> tuple[Entry, ...]:
     """The methods of Figure 3 at the base network's size; columns about as large as DEN gets."""
-    return tuple(
-        Entry(name, changes={"width": progressive} if name == "DNN-Progressive" else {})
-        for name in FIGURE_3
-    )
+    changes = {"DNN-Progressive": {"width": progressive}, "DEN": den, "DEN-Finetune": den}
+    return tuple(Entry(name, changes=changes.get(name, _AS_IT_IS)) for name in FIGURE_3)
 
 
-def _figure3(tasks: int, progressive: float) -> tuple[Entry, ...]:
+def _figure3(
+    tasks: int, progressive: float, den: Mapping[str, Any] = _AS_IT_IS
+) -> tuple[Entry, ...]:
     """Top row: all methods, and DNN-MTL after each fifth of the tasks, since it learns all at once.
 
     Bottom row: the same methods smaller and larger.
@@ -363,11 +366,11 @@ def _figure3(tasks: int, progressive: float) -> tuple[Entry, ...]:
         for factor in (0.5, 2.0, 4.0)
     ]
     grown = [
-        Entry(name, CAPACITY, changes={"limit": limit})
+        Entry(name, CAPACITY, changes={**den, "limit": limit})
         for limit in (0.03, 0.06, 0.25)
         for name in ("DEN", "DEN-Finetune")
     ]
-    return (*_at_base(progressive), *together, *scaled, *columns, *grown)
+    return (*_at_base(progressive, den), *together, *scaled, *columns, *grown)
 
 
 def _plain(value: Any) -> dict[str, Any]:

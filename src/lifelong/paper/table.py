@@ -5,7 +5,7 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from rich.box import SIMPLE
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from lifelong.paper.measured import Mean, Measured, Row, rows
@@ -18,7 +18,7 @@ def as_table(title: str, measured: Sequence[Measured]) -> Table:
 
     Where it is too wide, names go over several lines; numbers are never cut.
     """
-    shown = Table(title=title, title_justify="left", box=SIMPLE)
+    shown = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0, pad_edge=False)
     shown.add_column("method", overflow="fold")
     for column in COLUMNS:
         shown.add_column(column, justify="right", no_wrap=True)
