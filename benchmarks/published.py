@@ -112,7 +112,8 @@ def table() -> None:
     for method in TRIED:
         tried = sorted(stored("valid", method), key=lambda one: one.strength)
         shown = ", ".join(f"{one.strength:g}: {one.accuracy:.4f}" for one in tried)
-        print(f"\n{method} tried on {TRIED_TASKS} tasks of seed {TRIED_ON}: {shown}")
+        if tried:
+            print(f"\n{method} tried on {TRIED_TASKS} tasks of seed {TRIED_ON}: {shown}")
 
 
 def _line(method: str, published: str, runs: list[Outcome]) -> str:
