@@ -55,6 +55,16 @@ def test_figure_3_over_tasks() -> None:
     assert _of(series, figure3.OVER_TASKS, "DEN-Finetune").x == [10]
 
 
+def test_a_legend_of_every_method_fits_into_the_figure() -> None:
+    runs = [run for name in METHODS for run in measured(name, (0.8, 0.9))]
+    figure = figure3.draw({"every method": runs})
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    assert {text.get_text() for text in legend.get_texts()} == set(METHODS)
+    assert (box.x0, box.x1) == (max(box.x0, 0), min(box.x1, figure.bbox.width))
+
+
 def test_figure_3_over_capacity_leaves_out_shorter_streams() -> None:
     series = figure3.series(_figure3())
     den = _of(series, figure3.OVER_CAPACITY, "DEN")

@@ -95,13 +95,18 @@ def page(rows: int, columns: int, height: float, **given: Any) -> tuple[Figure, 
 
 
 def legend_below(figure: Figure, axes: Any) -> None:
-    """Each method once, whichever panels it is in."""
+    """Each method once, whichever panels it is in, in as many columns as there is room for."""
     shown: dict[str, Artist] = {}
     for one in axes.flat:
         for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
             shown.setdefault(label, handle)
-    columns = min(8, max(1, len(shown)))
-    figure.legend(list(shown.values()), list(shown), loc="outside lower center", ncols=columns)
+    for columns in range(min(8, len(shown)), 0, -1):
+        legend = figure.legend(
+            list(shown.values()), list(shown), loc="outside lower center", ncols=columns
+        )
+        if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
+            return
+        legend.remove()
 
 
 def draw_line(axes: Axes, series: Series, *, label: str | None = None) -> None:
