@@ -1,5 +1,7 @@
 """Fisher's information against one example at a time."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import KINDS, SKELETONS, in_double, inputs_for, random, random_network, small_mlp
-from lifelong.baselines.fisher import fisher
+from lifelong.baselines.fisher import Labels, fisher
 from lifelong.network import Network
 from lifelong.skeleton import logits
 from lifelong.tasks import Kind, TensorRows
 
+Oracle = Callable[[Network, Kind, TensorRows], dict[str, torch.Tensor]]
 OUTPUTS = {"one output": 1, "subtasks": 2, "classes": 3}
 
 
@@ -45,18 +48,10 @@ def squares(net: Network, kind: Kind, x: torch.Tensor, y: torch.Tensor) -> dict[
     )
 
 
-@pytest.mark.parametrize("network", SKELETONS)
-@pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=5)
-@given(seed=st.integers(0, 10**6), rows=st.integers(1, 120))
-def test_with_true_labels_it_is_the_mean_of_each_examples_squared_gradient(
-    network: str, kind: str, seed: int, rows: int
-) -> None:
-    net, kind_, data = setting(network, kind, seed, rows)
-    found = fisher(net, kind_, data, labels="true", examples=None, generator=random(0))
-    each = [squares(net, kind_, x, y) for x, y in zip(data.x, data.y, strict=True)]
-    for name, tensor in found.items():
-        torch.testing.assert_close(tensor, torch.stack([one[name] for one in each]).mean(dim=0))
+def with_true_labels(net: Network, kind: Kind, data: TensorRows) -> dict[str, torch.Tensor]:
+    """The mean of each example's squared gradient."""
+    each = [squares(net, kind, x, y) for x, y in zip(data.x, data.y, strict=True)]
+    return {name: torch.stack([one[name] for one in each]).mean(dim=0) for name in net.tensors}
 
 
 def expectation(net: Network, kind: Kind, data: TensorRows) -> dict[str, torch.Tensor]:
@@ -82,14 +77,17 @@ def outcomes(kind: Kind, answer: torch.Tensor) -> list[tuple[torch.Tensor, torch
 
 @pytest.mark.parametrize("network", SKELETONS)
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("labels", "one_at_a_time"), [("true", with_true_labels), ("all", expectation)]
+)
 @settings(max_examples=5)
-@given(seed=st.integers(0, 10**6), rows=st.integers(1, 60))
-def test_with_all_labels_it_is_the_expectation_under_the_networks_answers(
-    network: str, kind: str, seed: int, rows: int
+@given(seed=st.integers(0, 10**6), rows=st.integers(1, 120))
+def test_it_is_what_one_example_at_a_time_gives(
+    network: str, kind: str, labels: Labels, one_at_a_time: Oracle, seed: int, rows: int
 ) -> None:
     net, kind_, data = setting(network, kind, seed, rows)
-    found = fisher(net, kind_, data, labels="all", examples=None, generator=random(0))
-    expected = expectation(net, kind_, data)
+    found = fisher(net, kind_, data, labels=labels, examples=None, generator=random(0))
+    expected = one_at_a_time(net, kind_, data)
     for name, tensor in found.items():
         torch.testing.assert_close(tensor, expected[name])
 
