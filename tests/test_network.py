@@ -9,9 +9,8 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from builders import SKELETONS, inputs_for, random, random_network, same, task_for
-from lifelong.learner import base_parameters
 from lifelong.network import GrowingNetwork, first_network, nonzero, parameters, uniform
-from lifelong.skeleton import Axis, NetworkError, alexnet, convnet, mlp
+from lifelong.skeleton import Axis, NetworkError, alexnet, base_parameters, convnet, mlp
 from lifelong.surgery import append_units
 
 

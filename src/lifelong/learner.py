@@ -21,7 +21,7 @@ from lifelong.journal import Journal
 from lifelong.network import GrowingNetwork, Known, nonzero, parameters
 from lifelong.records import TaskRecord
 from lifelong.results import Capacity
-from lifelong.skeleton import Skeleton, Tensors
+from lifelong.skeleton import Skeleton, Tensors, base_parameters
 from lifelong.solve import Course, Progress, TrainingError
 from lifelong.store import ModelFileError, checksum, not_finite, read, write
 from lifelong.tasks import Array, Kind, Rows, Task, TaskError, TensorRows
@@ -338,16 +338,6 @@ def _all_finite(numbers: Tensor) -> bool:
     return math.isfinite(numbers.detach().sum()) or bool(torch.isfinite(numbers).all())
 
 
-def base_parameters(skeleton: Skeleton, outputs: list[int]) -> int:
-    """Of the skeleton's own widths with these heads."""
-    widths = skeleton.widths
-    return sum(
-        math.prod(skeleton.shape(name, widths, count))
-        for name in skeleton.axes
-        for count in (outputs if name.startswith("head.") else [1])
-    )
-
-
 def _require_storable(settings: object, seed: int) -> None:
     """Refuse at once what would only be found when the model is saved, after all the learning."""
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
@@ -387,25 +377,3 @@ def _progress_bar(task: str) -> Iterator[Progress]:
             bars.update(bar, description=stage, completed=done, total=most)
 
         yield show
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Sharing:
-    """Which units each task uses, and how much any two tasks share.
-
-    Attributes:
-        tasks: names, in the order of learning.
-        used: for each group, a boolean matrix (task, unit).
-    """
-
-    tasks: tuple[str, ...]
-    used: dict[str, Tensor]
-
-    def overlap(self) -> Tensor:
-        """Units that two tasks both use over the units that either uses, for every pair."""
-        used = torch.cat(list(self.used.values()), dim=1).double()
-        both = used @ used.T
-        size = used.sum(dim=1)
-        either = size[:, None] + size - both
-        return torch.where(either > 0, both / either.clamp_min(1), 1.0)

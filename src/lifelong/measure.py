@@ -17,11 +17,12 @@ from lifelong import baselines
 from lifelong.den import DEN
 from lifelong.disk import MOST, read_file
 from lifelong.evaluate import MEASURES, score, steps, timed
-from lifelong.learner import Learner, Sharing
+from lifelong.learner import Learner
 from lifelong.network import GrowingNetwork
 from lifelong.records import StageRecord, TaskRecord
 from lifelong.results import ResultMatrix
 from lifelong.runs import Run, Summary
+from lifelong.sharing import Sharing
 from lifelong.store import MANIFEST, ModelFileError
 from lifelong.streams import Stream
 from lifelong.tasks import Task, TaskError

@@ -322,3 +322,13 @@ def _check_sizes(**sizes: Sequence[int]) -> None:
 def logits(skeleton: Skeleton, tensors: Tensors, x: Tensor) -> Tensor:
     """The outputs of a task before the sigmoid or the softmax."""
     return F.linear(skeleton.features(tensors, x), tensors["head.weight"], tensors["head.bias"])
+
+
+def base_parameters(skeleton: Skeleton, outputs: list[int]) -> int:
+    """Of the skeleton's own widths with these heads."""
+    widths = skeleton.widths
+    return sum(
+        math.prod(skeleton.shape(name, widths, count))
+        for name in skeleton.axes
+        for count in (outputs if name.startswith("head.") else [1])
+    )

@@ -30,7 +30,7 @@ from builders import (
 )
 from lifelong.budget import Budget, SettingError
 from lifelong.den import DEN, Settings
-from lifelong.learner import Sharing
+from lifelong.sharing import Sharing
 from lifelong.skeleton import mlp
 from lifelong.solve import TrainingError
 from lifelong.tasks import DatasetRows, Kind, TaskError, TensorRows

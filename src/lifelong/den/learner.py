@@ -11,10 +11,11 @@ from lifelong.den.lesson import Lesson
 from lifelong.den.lifelong import incremental_learning
 from lifelong.den.retrain import select
 from lifelong.den.settings import Settings
-from lifelong.learner import Learner, Sharing
+from lifelong.learner import Learner
 from lifelong.network import GrowingNetwork, Network, uniform
 from lifelong.penalties import sparsity
 from lifelong.records import StageRecord, TaskRecord
+from lifelong.sharing import Sharing
 from lifelong.skeleton import INPUTS, Skeleton
 from lifelong.solve import Course
 from lifelong.tasks import Task

@@ -20,13 +20,13 @@ from lifelong.disk import alone_in, make_directory, replace_file
 from lifelong.experiments.configuration import Configuration, NetworkPlan
 from lifelong.experiments.stored import Experiment, Places, StoredRun, find, from_json, to_json
 from lifelong.journal import CheckpointError
-from lifelong.learner import Learner, base_parameters
+from lifelong.learner import Learner
 from lifelong.measure import Kept, Origin, Watch, measure, measure_finetuning, unwatched
 from lifelong.methods import Method
 from lifelong.methods import method as method_named
 from lifelong.results import ResultError, ResultMatrix
 from lifelong.runs import Run
-from lifelong.skeleton import Chain, convnet, mlp
+from lifelong.skeleton import Chain, base_parameters, convnet, mlp
 from lifelong.store import ModelFileError
 from lifelong.streams import Stream
 
