@@ -5,6 +5,7 @@ defaults, the others are proposed by Optuna. A trial is a run like any other and
 a tuning that was killed goes on where it was.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -27,7 +28,7 @@ from lifelong.methods import method as method_named
 from lifelong.runs import Run
 
 REPORTED = 100  # seeds below this are for reporting
-CEILING = 1.4  # of DNN-MTL's parameters, or what the defaults need where that is more
+CEILING = 1.4  # of DNN-MTL's parameters, or what the defaults need, where no recipe says how far
 GROWING = ("DEN", "DNN-Progressive", "DEN-Dynamic")
 
 
@@ -175,7 +176,7 @@ class _Study:
             return
         auroc = float(np.mean([run.summary.auroc for run in runs]))
         capacity = float(np.mean([self._projected(run) for run in runs]))
-        feasible = self.method not in GROWING or capacity <= self._ceiling(capacity)
+        feasible = capacity <= self._ceiling(capacity)
         trial = Trial(asked.settings, round(auroc, 6), round(capacity, 3), feasible)
         self._told.append(trial)
         if feasible:
@@ -210,6 +211,9 @@ class _Study:
         )
 
     def _ceiling(self, capacity: float) -> float:
+        """How large a trial may become: none should win by its size alone."""
+        if self.method not in GROWING or "limit" in self._entry.changes:
+            return math.inf
         defaults = self._told[0].capacity if self._told else capacity
         return max(CEILING, defaults)
 
