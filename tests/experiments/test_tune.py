@@ -11,7 +11,9 @@ from tiny import BUDGET
 from lifelong.experiments import recipes, tune
 from lifelong.experiments.configuration import NetworkPlan
 from lifelong.experiments.perform import Job, perform
+from lifelong.experiments.recipes import Entry
 from lifelong.experiments.run import Tally
+from lifelong.experiments.spaces import Range
 from lifelong.experiments.tune import Tuning, TuningError, tunable
 from lifelong.methods import METHODS
 
@@ -100,3 +102,27 @@ def test_growth_goes_on_as_it_began_in_the_capacity_of_a_trial(
     trial = chosen["DNN-Progressive"].trials[0]
     measured = [perform(job).run.summary.capacity for job in performed]
     assert trial.capacity > 1.4 * max(measured)  # four tasks in the recipe, two were tried
+
+
+@pytest.mark.parametrize(("changes", "feasible"), [({}, False), ({"limit": 0.25}, True)])
+def test_a_trial_wins_by_size_only_where_the_recipe_says_how_far(
+    tmp_path: Path,
+    performed: list[Job],
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, float],
+    feasible: bool,
+) -> None:
+    plain = tune.RECIPES["rehearsal"]
+    entries = (Entry("DEN", changes=changes),)
+    monkeypatch.setattr(
+        tune, "RECIPES", {"rehearsal": lambda size: replace(plain(size), entries=entries)}
+    )
+    monkeypatch.setattr(tune, "CEILING", 0.0)  # what the defaults need, then
+    monkeypatch.setattr(tune, "SPACES", {"DEN": {"start": Range(0.2, 1.0)}})
+    chosen = tune.tune(
+        ["DEN"], _tuning(tmp_path, trials=2), workers=1, console=QUIET, command=str
+    )
+    defaults, wide = chosen["DEN"].trials
+    assert wide.capacity > defaults.capacity
+    assert (defaults.feasible, wide.feasible) == (True, feasible)
+    del performed
