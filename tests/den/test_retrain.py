@@ -18,11 +18,12 @@ from builders import (
 )
 from lifelong.budget import Budget
 from lifelong.den.lesson import Lesson, movement
-from lifelong.den.retrain import select, selective_retraining
+from lifelong.den.retrain import select, selective_retraining, with_sparse_head
 from lifelong.network import GrowingNetwork
 from lifelong.solve import Problem, ask, solve
+from lifelong.sparse_head import fit_sparse_head
 from lifelong.surgery import gather, scatter
-from lifelong.tasks import Kind, TensorRows, prepared
+from lifelong.tasks import Kind, Task, TensorRows, prepared
 
 CPU = torch.device("cpu")
 
@@ -142,3 +143,54 @@ def test_old_features_that_are_no_use_are_not_retrained():
     assert not result.network.tensors["head.weight"].any()
     assert result.loss == pytest.approx(lesson.loss(result.network))
     assert same({key: result.network.tensors[key] for key in known.shared}, known.shared)
+
+
+def noise_for(skeleton, kind, seed):
+    """A task with nothing to learn: the best head is that of no weights."""
+    x = inputs_for(skeleton, 40, seed)
+    y = torch.randint(3 if kind == "classes" else 2, (40,), generator=random(seed))
+    other = inputs_for(skeleton, 400, seed + 1)
+    labels = torch.randint(3 if kind == "classes" else 2, (400,), generator=random(seed + 1))
+    rows = (x, y), (other, labels), (other, labels)
+    return Task("noise", *rows, kind=Kind.CLASSES if kind == "classes" else Kind.BINARY)
+
+
+@given(st.sampled_from(list(SKELETONS)), st.integers(0, 999))
+@runs(max_examples=15)
+def test_a_head_is_made_sparser_only_where_that_helps(name, seed):
+    for kind in ("one output", "classes"):
+        as_given, sparser, lesson = heads_of_noise(name, kind, seed)
+        assert lesson.loss(sparser) <= lesson.loss(as_given)
+        if not same(as_given.tensors, sparser.tensors):
+            assert lesson.loss(sparser) <= 0.99 * lesson.loss(as_given)
+            assert size_of_head(sparser) <= size_of_head(as_given)
+
+
+def test_a_head_that_fits_few_rows_by_heart_is_made_sparser():
+    as_given, sparser, lesson = heads_of_noise("mlp", "one output", 0)
+    assert lesson.loss(sparser) < lesson.loss(as_given)
+    assert size_of_head(sparser) < size_of_head(as_given)
+
+
+def heads_of_noise(name, kind, seed):
+    known, lesson = known_and_lesson(name, kind, 1.0, head=0.02, worth=1.0)
+    lesson.task = noise_for(known.skeleton, kind, seed)
+    as_given = with_sparse_head(known, lesson)
+    lesson.settings = quick(head=0.02, worth=0.01)
+    return as_given, with_sparse_head(known, lesson), lesson
+
+
+def size_of_head(network):
+    return int(network.tensors["head.weight"].count_nonzero())
+
+
+@pytest.mark.parametrize("kind", ["one output", "subtasks", "classes"])
+@pytest.mark.parametrize("name", SKELETONS)
+@pytest.mark.parametrize("worth", [0.0, 1.0])
+def test_a_sparser_head_has_to_be_worth_it(name, kind, worth):
+    known, lesson = known_and_lesson(name, kind, 1.0, head=0.05, worth=worth)
+    network, task = with_sparse_head(known, lesson), lesson.task
+    with torch.no_grad():
+        features = known.skeleton.features(known.shared, task.train.x)
+    head = fit_sparse_head(features, task.train.y, task.kind, task.outputs, 0.05)
+    assert torch.equal(network.tensors["head.weight"], head.weight)

@@ -119,9 +119,7 @@ def test_a_trial_wins_by_size_only_where_the_recipe_says_how_far(
     )
     monkeypatch.setattr(tune, "CEILING", 0.0)  # what the defaults need, then
     monkeypatch.setattr(tune, "SPACES", {"DEN": {"start": Range(0.2, 1.0)}})
-    chosen = tune.tune(
-        ["DEN"], _tuning(tmp_path, trials=2), workers=1, console=QUIET, command=str
-    )
+    chosen = tune.tune(["DEN"], _tuning(tmp_path, trials=2), workers=1, console=QUIET, command=str)
     defaults, wide = chosen["DEN"].trials
     assert wide.capacity > defaults.capacity
     assert (defaults.feasible, wide.feasible) == (True, feasible)

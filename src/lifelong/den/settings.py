@@ -33,9 +33,11 @@ class Settings:
         below_sigma: what becomes of units that moved and are not split: "restore" gives them their
             old weights back, so that nothing is forgotten while `split` is on; "keep" leaves them
             (the paper).
-        head: strength of the head's l1 in Eq. 3, as a share of mu_max.
+        head: strength of the head's l1 in Eq. 3, as a share of mu_max; doubled for as long as the
+            validation loss falls.
         start: share of the base network's units that task 1 gets; the rest is for tasks to come.
-        worth: an expansion is kept if it lowers the validation loss by at least this share.
+        worth: an expansion, or a sparser head, is kept if it lowers the validation loss by at least
+            this share; 0 for an expansion that does not raise it, and the head as it is.
         teaching: share of the retrained network's answers in the labels that the copies of its
             units learn from after a split; 0 for labels alone (the paper).
         keep, noise: DEN-Finetune starts from this share of each weight, plus this much of a fresh
