@@ -40,8 +40,8 @@ def with_sparse_head(known: GrowingNetwork, lesson: Lesson) -> Network:
     """The network with the solution of Equation 3 as its head.
 
     Departs from the paper: its strength is doubled for as long as the validation loss falls, if it
-    falls by the share `worth` (0: never). On few rows a head that is not sparse enough fits them by heart,
-    and no training that starts from it forgets them again.
+    falls by the share `worth` (0: never). On few rows a head that is not sparse enough fits them by
+    heart, and no training that starts from it forgets them again.
     """
     train, _ = lesson.rows()
     features, labels = _features(known.skeleton, known.shared, train)
