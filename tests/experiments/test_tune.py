@@ -124,3 +124,14 @@ def test_a_trial_wins_by_size_only_where_the_recipe_says_how_far(
     assert wide.capacity > defaults.capacity
     assert (defaults.feasible, wide.feasible) == (True, feasible)
     del performed
+
+
+def test_a_trial_as_large_as_the_defaults_is_a_candidate(
+    tmp_path: Path, performed: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tune._Study, "_projected", lambda *_: 1.50049)  # more than its three digits
+    chosen = tune.tune(
+        ["DNN-Progressive"], _tuning(tmp_path, trials=2), workers=1, console=QUIET, command=str
+    )
+    assert [trial.feasible for trial in chosen["DNN-Progressive"].trials] == [True, True]
+    del performed

@@ -175,9 +175,9 @@ class _Study:
             self._told.append(Trial(asked.settings, 0.0, 0.0, feasible=False))
             return
         auroc = float(np.mean([run.summary.auroc for run in runs]))
-        capacity = float(np.mean([self._projected(run) for run in runs]))
+        capacity = round(float(np.mean([self._projected(run) for run in runs])), 3)
         feasible = capacity <= self._ceiling(capacity)
-        trial = Trial(asked.settings, round(auroc, 6), round(capacity, 3), feasible)
+        trial = Trial(asked.settings, round(auroc, 6), capacity, feasible)
         self._told.append(trial)
         if feasible:
             self._study.tell(asked.proposal, auroc)
