@@ -195,3 +195,17 @@ def test_the_page_is_made_from_the_summary_and_has_every_line_of_it() -> None:
     assert "**not reproduced**" in shown
     assert "![figure3](results/figures/figure3.png)" in shown
     assert "| DEN | 0.9000 ± 0.0007 | 0.00 | 1.000 | 10 | 5 |" in shown
+
+
+def test_all_methods_on_all_data_at_a_glance() -> None:
+    evidence = _evidence(
+        figure3_variation=[*_seeds("DEN", 0.9, capacity=1.5), *measured("DNN-STL", [0.91])],
+        permuted=_seeds("DEN", 0.99, capacity=1.25),
+        figure4=_seeds("DNN-L1", 0.8),
+    )
+    text = page(findings(evidence), evidence, [])
+    glance = text[text.index("## At a glance") : text.index("## data of")]
+    assert "| | data of figure3-variation | data of permuted |" in glance
+    assert "| DEN | 0.9000 ± 0.0007 (1.50; 5) | 0.9900 ± 0.0007 (1.25; 5) |" in glance
+    assert "| DNN-STL | 0.9100 (1.00; 1) | – |" in glance
+    assert "DNN-L1" not in glance

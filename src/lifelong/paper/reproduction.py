@@ -9,7 +9,15 @@ from typing import final, get_args
 import msgspec
 
 from lifelong.paper.claims import VERDICTS, Evidence, Finding, Verdict
-from lifelong.paper.measured import Row, rows
+from lifelong.paper.measured import Row, plain, rows
+
+_GLANCED = (
+    "figure3-variation",
+    "figure3-cifar100",
+    "figure3-awa",
+    "figure3-animals50",
+    "permuted",
+)
 
 _HEAD = """# Reproduction
 
@@ -55,6 +63,7 @@ def page(
     parts = [
         _HEAD,
         _counted(findings),
+        _at_a_glance([each for each in evidence.values() if each.recipe in _GLANCED]),
         _order_in_words(findings),
         *(_section(data, own) for data, own in _by_data(findings).items()),
         _rules(),
@@ -70,6 +79,33 @@ def _counted(findings: Sequence[Finding]) -> str:
     order: tuple[Verdict, ...] = get_args(Verdict)
     told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in order)
     return f"Of {len(findings)} claims and numbers: **{told}**.\n"
+
+
+def _at_a_glance(evidence: Sequence[Evidence]) -> str:
+    """Every method of Figure 3, as it is, on every data set that there are runs of."""
+    columns = {each.data: plain(each.measured) for each in evidence if each.measured}
+    if not columns:
+        return ""
+    methods = dict.fromkeys(method for found in columns.values() for method in found)
+    lines = [
+        "## At a glance\n",
+        "AUROC after the last task; in brackets the capacity (parameters over DNN-MTL's) and the "
+        "number of seeds.\n",
+        f"| | {' | '.join(columns)} |",
+        "|---" * (len(columns) + 1) + "|",
+        *(
+            f"| {method} | {' | '.join(_glance(found.get(method)) for found in columns.values())} |"
+            for method in methods
+        ),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _glance(row: Row | None) -> str:
+    if row is None:
+        return "–"
+    return f"{row.auroc} ({row.capacity.value:.2f}; {len(row.runs)})"
 
 
 def _order_in_words(findings: Sequence[Finding]) -> str:
