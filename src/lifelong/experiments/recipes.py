@@ -181,7 +181,7 @@ def figure3_cifar100(size: Size) -> Recipe:
         data=DataPlan("cifar-100", 10),
         network=alexnet if paper else small,
         budget=Budget() if paper else Budget(steps=600, batch=64),
-        entries=_figure3(10, progressive=0.5, den={"start": 1.0, "limit": 0.22}),
+        entries=_figure3(10, progressive=0.31, den={"start": 1.0, "limit": 0.15}),
     )
 
 
