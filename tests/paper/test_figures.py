@@ -9,6 +9,7 @@ from known_runs import measured
 
 from lifelong.methods import METHODS
 from lifelong.paper import figure3, figure4, figure5, style
+from lifelong.paper.claims import Evidence
 from lifelong.paper.figures import write_combined, write_figure
 from lifelong.paper.measured import CAPACITY, Measured, mean, rows
 from lifelong.paper.series import Series, as_csv
@@ -124,17 +125,20 @@ def test_figures_are_written_and_the_same_each_time(tmp_path: Path, recipe: str)
         assert first.stat().st_size > 100
 
 
-def test_figure_3_has_a_column_for_each_data_set(tmp_path: Path) -> None:
+def test_figure_3_has_a_column_for_each_data_set_which_tells_a_small_one(tmp_path: Path) -> None:
     runs = _figure3()
-    both = {
-        "figure3-variation": runs,
-        "figure3-animals50": runs,
-        "figure3-awa": [],
-        "figure4": runs,
-    }
-    (file,) = write_combined(both, tmp_path, ("png", "csv"))
-    assert file.name == "figure3.png"
-    assert write_combined({"figure3-variation": runs}, tmp_path, ("png",)) == []
+    found = [
+        Evidence("figure3-variation", "paper", "", "", runs),
+        Evidence("figure3-cifar100", "small", "", "", runs),
+        Evidence("figure3-awa", "paper", "", "", []),
+        Evidence("figure4", "paper", "", "", runs),
+    ]
+    (file,) = write_combined(found, tmp_path, ("svg", "csv"))
+    assert file.name == "figure3.svg"
+    drawn = file.read_text()
+    assert "CIFAR-100, small" in drawn
+    assert "AWA" not in drawn
+    assert write_combined(found[:1], tmp_path, ("png",)) == []
 
 
 def test_a_method_that_was_not_run_is_left_out_not_made_up(tmp_path: Path) -> None:

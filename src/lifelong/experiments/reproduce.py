@@ -45,9 +45,7 @@ def reproduce(out: Path, to: Path) -> Reproduced:
         evidence[name] = _evidence(chosen, found)
         if found.measured:
             figures += write_figure(name, chosen.size, found.measured, out / "figures", _FORMATS)
-    figures += write_combined(
-        {name: each.measured for name, each in evidence.items()}, out / "figures", _FORMATS
-    )
+    figures += write_combined(evidence.values(), out / "figures", _FORMATS)
     summary = out / SUMMARY
     summary.parent.mkdir(parents=True, exist_ok=True)
     summary.write_bytes(write_summary(findings(evidence)))

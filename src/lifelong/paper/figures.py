@@ -1,11 +1,12 @@
 """Which figure a recipe's runs make, and its files."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from lifelong.paper import figure3, figure4, figure5, style, table
+from lifelong.paper.claims import Evidence
 from lifelong.paper.measured import Measured
 from lifelong.paper.series import Series, as_csv
 
@@ -35,13 +36,13 @@ def write_figure(
 
 
 def write_combined(
-    measured: Mapping[str, Sequence[Measured]], directory: Path, formats: Sequence[str]
+    evidence: Iterable[Evidence], directory: Path, formats: Sequence[str]
 ) -> list[Path]:
     """Figure 3 as the paper has it, a column for each data set that there are runs of."""
     columns = {
-        TITLES[name]: runs
-        for name, runs in measured.items()
-        if name.startswith("figure3-") and runs
+        _title(each.recipe, each.size): each.measured
+        for each in evidence
+        if each.recipe.startswith("figure3-") and each.measured
     }
     if len(columns) < 2:
         return []
@@ -56,8 +57,11 @@ def _figure(
         return figure4.draw(measured), figure4.series(measured)
     if recipe == "figure5":
         return figure5.draw(measured), figure5.series(measured)
-    title = TITLES.get(recipe, recipe) + ("" if size == "paper" else f", {size}")
-    return figure3.draw({title: measured}), figure3.series(measured)
+    return figure3.draw({_title(recipe, size): measured}), figure3.series(measured)
+
+
+def _title(recipe: str, size: str) -> str:
+    return TITLES.get(recipe, recipe) + ("" if size == "paper" else f", {size}")
 
 
 def _write(file: Path, text: str) -> Path:
