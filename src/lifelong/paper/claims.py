@@ -25,6 +25,14 @@ SAME = 1.0  # points of AUROC within which the paper's "almost the same" holds
 LEVEL = 0.5  # points below STL that still count as its level
 PAPER_ERROR = 0.01  # the standard error that the paper gives for AUROC
 
+# The recipes of its columns, and the share of STL's capacity (%) at which the paper's DEN is level.
+FIGURE_3 = {
+    "figure3-variation": 18.0,
+    "figure3-cifar100": 60.3,
+    "figure3-awa": 11.9,
+    "figure3-animals50": 11.9,
+}
+
 VERDICTS = {
     "a number": "reproduced within two standard errors of ours and the paper's together, better or "
     "not reproduced outside; a capacity is reproduced within 10 %",
@@ -69,12 +77,7 @@ class Evidence:
 def findings(evidence: Mapping[str, Evidence]) -> list[Finding]:
     """Every number and every claim, in the paper's order, whether it could be measured or not."""
     found: list[Finding] = []
-    for recipe, share in (
-        ("figure3-variation", 18.0),
-        ("figure3-cifar100", 60.3),
-        ("figure3-awa", 11.9),
-        ("figure3-animals50", 11.9),
-    ):
+    for recipe, share in FIGURE_3.items():
         found += _figure3(evidence[recipe], share)
     found += _figure4(evidence["figure4"])
     found += _figure5(evidence["figure5"])
@@ -183,6 +186,7 @@ def _permuted(of: Evidence) -> list[Finding]:
     baselines = ("DNN", "DNN-L2", "DNN-EWC", "DNN-Progressive")
     return [
         *(_differs(of, f"DEN is above {other}", "DEN", other, "> 0", above) for other in baselines),
+        *_order(of),
         _capacity(of, "DEN", 1.39),
         *_finetuned(of, "> 0"),
     ]

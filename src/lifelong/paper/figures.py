@@ -6,7 +6,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from lifelong.paper import figure3, figure4, figure5, style, table
-from lifelong.paper.claims import Evidence
+from lifelong.paper.claims import FIGURE_3, Evidence
 from lifelong.paper.measured import Measured
 from lifelong.paper.series import Series, as_csv
 
@@ -42,7 +42,7 @@ def write_combined(
     columns = {
         _title(each.recipe, each.size): each.measured
         for each in evidence
-        if each.recipe.startswith("figure3-") and each.measured
+        if each.recipe in FIGURE_3 and each.measured
     }
     if len(columns) < 2:
         return []

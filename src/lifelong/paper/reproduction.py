@@ -8,16 +8,8 @@ from typing import final, get_args
 
 import msgspec
 
-from lifelong.paper.claims import VERDICTS, Evidence, Finding, Verdict
+from lifelong.paper.claims import FIGURE_3, VERDICTS, Evidence, Finding, Verdict
 from lifelong.paper.measured import Row, plain, rows
-
-_GLANCED = (
-    "figure3-variation",
-    "figure3-cifar100",
-    "figure3-awa",
-    "figure3-animals50",
-    "permuted",
-)
 
 _HEAD = """# Reproduction
 
@@ -63,7 +55,9 @@ def page(
     parts = [
         _HEAD,
         _counted(findings),
-        _at_a_glance([each for each in evidence.values() if each.recipe in _GLANCED]),
+        _at_a_glance(
+            [each for each in evidence.values() if each.recipe in (*FIGURE_3, "permuted")]
+        ),
         _order_in_words(findings),
         *(_section(data, own) for data, own in _by_data(findings).items()),
         _rules(),
