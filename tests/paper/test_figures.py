@@ -2,6 +2,7 @@
 
 import csv
 import io
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,23 @@ def test_figure_3_over_capacity_leaves_out_shorter_streams() -> None:
     den = _of(series, figure3.OVER_CAPACITY, "DEN")
     assert (den.x, den.y) == ([0.5, 1.3], pytest.approx([0.86, 0.91]))
     assert _of(series, figure3.OVER_CAPACITY, "DNN-MTL").x == [1.0]
+
+
+@pytest.mark.parametrize("largest", [9.0, 48.0, 300.0])
+def test_sizes_can_be_read_off_figure_3(largest: float) -> None:
+    """Three labels or more, none over another, in the narrow panels of all data sets together."""
+    runs = [*measured("DNN-MTL", (0.9,)), *measured("DNN-STL", (0.9,), capacity=largest)]
+    figure = figure3.draw(dict.fromkeys("abc", runs))
+    figure.draw_without_rendering()
+    axes = figure.axes[3]
+    low, high = axes.get_xlim()
+    labels = [
+        label.get_window_extent()
+        for place, label in zip(axes.get_xticks(), axes.get_xticklabels(), strict=True)
+        if low <= place <= high
+    ]
+    assert len(labels) >= 3
+    assert all(left.x1 < right.x0 for left, right in pairwise(labels))
 
 
 def test_figure_4_time_and_selection() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, PercentFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
 from lifelong.paper import style
 from lifelong.paper.measured import TASKS, Measured, Row, rows
@@ -73,12 +73,19 @@ def _draw_tasks(axes: Axes, drawn: Sequence[Series], title: str) -> None:
 
 
 def _draw_capacity(axes: Axes, drawn: Sequence[Series]) -> None:
-    for each in drawn:
-        if each.panel == OVER_CAPACITY:
-            style.draw_line(axes, each)
+    shown = [each for each in drawn if each.panel == OVER_CAPACITY]
+    for each in shown:
+        style.draw_line(axes, each)
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(10, subs=(1.0, 3.0)))
+    sizes = [x for each in shown for x in each.x]
+    axes.xaxis.set_major_locator(LogLocator(10, subs=_labelled(sizes)))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.set_xlabel("capacity relative to DNN-MTL")
     axes.set_ylabel("average AUROC at the end")
+
+
+def _labelled(sizes: Sequence[float]) -> tuple[float, ...]:
+    """Of each decade: more of it where there are few, as many as do not run into each other."""
+    few = max(sizes) < 15 * min(sizes)
+    return (1.0, 2.0, 5.0) if few else (1.0, 3.0)
