@@ -81,6 +81,18 @@ def test_an_order_that_holds_and_one_that_does_not(recipe: str) -> None:
     )
 
 
+def test_an_order_that_is_within_its_error_is_told_from_one_that_is_reversed() -> None:
+    runs = [
+        *_seeds("DEN", 0.90),
+        *_seeds("DNN-Progressive", 0.89),
+        *measured("DNN-EWC", [0.87, 0.80]),
+        *measured("DNN-L2", [0.80, 0.81]),
+    ]
+    evidence = _evidence(figure3_awa=runs)
+    text = page(findings(evidence), evidence, [])
+    assert "it does not hold: not clearly that EWC is above L2 (3.00 ± 4.00 points)." in text
+
+
 def test_differences_are_taken_seed_by_seed() -> None:
     den = measured("DEN", [0.90, 0.70])
     stl = measured("DNN-STL", [0.69, 0.89, 0.5], first_seed=1)  # seed 1 is in both

@@ -117,7 +117,8 @@ def _order_in_words(findings: Sequence[Finding]) -> str:
 
 def _claim(finding: Finding) -> str:
     said = finding.claim.removeprefix("order: ").removesuffix(" (points of AUROC)")
-    return f"not that {said} ({_ours(finding)} points)"
+    far_from = "not clearly" if (finding.ours or 0.0) > 0 else "not"
+    return f"{far_from} that {said} ({_ours(finding)} points)"
 
 
 def _by_data(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
