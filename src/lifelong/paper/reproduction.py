@@ -183,7 +183,10 @@ def _figures(figures: Sequence[str]) -> str:
     if not figures:
         return ""
     shown = "\n\n".join(f"![{Path(file).stem}]({file})" for file in figures)
-    key = "Lines and points are means over seeds, bands one standard error."
+    key = (
+        "Lines and points are means over seeds, bands one standard error; the tables below have "
+        "the number of seeds of each."
+    )
     return f"## Figures\n\n{key}\n\n{shown}\n"
 
 
