@@ -59,7 +59,10 @@ def fit_sparse_head(
         fit = _fit_classes(columns, F.one_hot(labels, outputs).double().T.contiguous(), strength)
         weight, bias, mu_max, gap = fit.weight, fit.bias, fit.mu_max, fit.gap
     bias = bias - weight @ mean
-    return SparseHead(weight.to(features.dtype), bias.to(features.dtype), mu_max, gap)
+    # Contiguous, as it will be when it was saved and loaded: the layout may change how a product
+    # rounds.
+    weight = weight.to(features.dtype).contiguous()
+    return SparseHead(weight, bias.to(features.dtype), mu_max, gap)
 
 
 def _centred(features: Tensor) -> tuple[Tensor, Tensor]:

@@ -88,6 +88,8 @@ def test_saved_and_loaded_it_answers_the_same_and_goes_on_the_same(
         learner.learn(last)
         loaded.learn(last)
         assert same(contents(loaded), contents(learner))
+        learner.save(tmp_path)
+        assert same(answers(method.learner.load(tmp_path), x), answers(learner, x))
 
 
 @every_method
