@@ -1,0 +1,106 @@
+"""Small runs of every method whose every number is stored, so that a change that should not change
+any number can show that it does not.
+
+`python tests/golden/runs.py` compares with the stored numbers to the bit, which holds on the
+machine that wrote them; `--write` stores them anew, for a change that is meant to change them.
+`tests/test_golden.py` compares to rounding, everywhere.
+"""
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+FILE = Path(__file__).with_name("numbers.safetensors")
+sys.path.insert(0, str(FILE.parent.parent))
+
+from builders import (  # noqa: E402
+    BUDGET,
+    KINDS,
+    SKELETONS,
+    answers,
+    contents,
+    inputs_for,
+    stream_for,
+)
+from lifelong.baselines import Joint  # noqa: E402
+from lifelong.den import DEN  # noqa: E402
+from lifelong.learner import Learner  # noqa: E402
+from lifelong.methods import METHODS, Method  # noqa: E402
+
+GROWS = {"k": 2, "tau": 0.0, "start": 0.5, "worth": 0.0, "limit": 2}
+
+
+def golden() -> dict[str, Tensor]:
+    """All tensors, predictions and records, by method, network and name."""
+    torch.set_num_threads(1)
+    return {
+        f"{method.name}/{network}/{name}": tensor
+        for method in METHODS.values()
+        for network in SKELETONS
+        for name, tensor in _numbers(method, network)
+    }
+
+
+def _numbers(method: Method, network: str) -> Iterator[tuple[str, Tensor]]:
+    learner = _learned(method, network)
+    yield from contents(learner).items()
+    for record in learner.records:
+        yield (
+            f"record/{record.number}/stages",
+            _numeric([[stage.loss, stage.steps] for stage in record.stages]),
+        )
+        for group, events in record.groups.items():
+            counted = [events.units, events.selected, events.added, events.dropped, events.split]
+            yield f"record/{record.number}/{group}", _numeric([*counted, *events.drift])
+    with tempfile.TemporaryDirectory() as directory:
+        learner.save(directory)
+        loaded = method.learner.load(directory)
+    x = inputs_for(SKELETONS[network](), 5)
+    for task, answer in answers(loaded, x).items():
+        assert torch.equal(answer, answers(learner, x)[task])
+        yield f"answer/{task}", answer
+
+
+def _learned(method: Method, network: str) -> Learner:
+    grows = GROWS if method.name in ("DEN", "DEN-Finetune", "DEN-No-Stamp") else {}
+    learner = method.make(SKELETONS[network](), budget=BUDGET, seed=7, changes=grows)
+    tasks = stream_for(SKELETONS[network](), *KINDS, seed=7)
+    if isinstance(learner, Joint):
+        learner.learn_together(tasks)
+        return learner
+    for task in tasks:
+        learner.learn(task)
+    if method.finetunes:
+        assert isinstance(learner, DEN)
+        learner.finetune(tasks)
+    return learner
+
+
+def _numeric(numbers: list) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
+def differences(found: dict[str, Tensor], stored: dict[str, Tensor]) -> list[str]:
+    """Names of what is not the same to the bit."""
+    names = sorted({*found, *stored})
+    return [
+        name
+        for name in names
+        if name not in found or name not in stored or not torch.equal(found[name], stored[name])
+    ]
+
+
+if __name__ == "__main__":
+    now = golden()
+    if "--write" in sys.argv:
+        save_file({name: tensor.clone().contiguous() for name, tensor in now.items()}, FILE)
+        print(f"{len(now)} tensors written to {FILE}")
+    else:
+        wrong = differences(now, load_file(FILE))
+        print("\n".join(wrong) or f"all {len(now)} tensors are equal to the bit")
+        sys.exit(bool(wrong))
