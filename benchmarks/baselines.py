@@ -17,11 +17,11 @@ from side_by_side import Figure, figure, publish, ratio
 from torch import Tensor, nn
 
 from lifelong import Budget, mlp
-from lifelong.baselines.fisher import fisher
-from lifelong.network import Network, first_network, uniform
-from lifelong.penalties import Quadratic
-from lifelong.solve import Problem, ask, solve
-from lifelong.tasks import Kind, TensorRows
+from lifelong.learners.baselines.fisher import fisher
+from lifelong.networks.growing import Network, first_network, uniform
+from lifelong.tasks.task import Kind, TensorExamples
+from lifelong.training.loop import Problem, objective, solve
+from lifelong.training.penalties import Quadratic
 
 ROWS, OUTPUTS, BATCH, RATE = 10_000, 10, 256, 1e-3
 STEPS = ROWS // BATCH  # a pass
@@ -29,10 +29,10 @@ SKELETON = mlp(784, [312, 128])
 METHODS = ("DNN", "EWC", "SI")
 
 
-def rows(count: int, seed: int) -> TensorRows:
+def rows(count: int, seed: int) -> TensorExamples:
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(count, 784, generator=generator)
-    return TensorRows(x, torch.randint(OUTPUTS, (count,), generator=generator))
+    return TensorExamples(x, torch.randint(OUTPUTS, (count,), generator=generator))
 
 
 TRAIN, VALID = rows(ROWS, 1), rows(64, 2)
@@ -50,13 +50,13 @@ def ours(method: str, passes: int = 3) -> None:
     problem = Problem(
         "benchmark",
         tensors,
-        [ask(SKELETON, Kind.CLASSES, TRAIN, VALID)],
+        [objective(SKELETON, Kind.CLASSES, TRAIN, VALID)],
         dict.fromkeys(tensors),
         pulls={} if method == "DNN" else pulls,
         follow=method == "SI",
     )
     steps = passes * STEPS
-    budget = Budget(steps=steps, batch=BATCH, learning_rate=RATE, check_every=steps)
+    budget = Budget(steps=steps, batch_size=BATCH, learning_rate=RATE, check_every=steps)
     solve(problem, budget, torch.Generator().manual_seed(0))
 
 
@@ -107,7 +107,7 @@ def avalanche(method: str) -> Callable[[], object]:
     )
     from avalanche.training.supervised import EWC, Naive, SynapticIntelligence
 
-    few = TensorRows(TRAIN.x[:BATCH], TRAIN.y[:BATCH])
+    few = TensorExamples(TRAIN.x[:BATCH], TRAIN.y[:BATCH])
     experiences = [dataset(part.x, part.y, task_labels=0) for part in (few, TRAIN)]
     stream = benchmark_from_datasets(train=experiences).train_stream
     model = nn.Sequential(

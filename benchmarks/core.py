@@ -19,12 +19,12 @@ import numpy as np
 import torch
 
 from lifelong import DEN, Settings, mlp
-from lifelong.baselines import Joint, Single, Training
-from lifelong.data import load
-from lifelong.den import variants
-from lifelong.evaluate import evaluate, score
-from lifelong.learner import Learner
-from lifelong.streams import Stream
+from lifelong.evaluation.evaluate import evaluate, score
+from lifelong.learners.base import Learner
+from lifelong.learners.baselines import Joint, Single, TrainingSettings
+from lifelong.learners.den import variants
+from lifelong.tasks.datasets import load
+from lifelong.tasks.streams import Stream
 
 STORE = Path(__file__).resolve().parent.parent / "results" / "core"
 WIDTHS = (312, 128)  # the paper's
@@ -62,7 +62,7 @@ def den(settings: Settings) -> Callable[[Stream, int], Run]:
     return run
 
 
-def single(training: Training) -> Callable[[Stream, int], Run]:
+def single(training: TrainingSettings) -> Callable[[Stream, int], Run]:
     def run(stream: Stream, seed: int) -> Run:
         start = time.perf_counter()
         learner = Single(mlp(784, WIDTHS), training, seed=seed)
@@ -73,7 +73,7 @@ def single(training: Training) -> Callable[[Stream, int], Run]:
     return run
 
 
-def joint(training: Training) -> Callable[[Stream, int], Run]:
+def joint(training: TrainingSettings) -> Callable[[Stream, int], Run]:
     def run(stream: Stream, seed: int) -> Run:
         start = time.perf_counter()
         learner = Joint(mlp(784, WIDTHS), training, seed=seed)
@@ -83,7 +83,7 @@ def joint(training: Training) -> Callable[[Stream, int], Run]:
     return run
 
 
-def joint_so_far(training: Training) -> Callable[[Stream, int], Run]:
+def joint_so_far(training: TrainingSettings) -> Callable[[Stream, int], Run]:
     """Each task by a network that has learned it together with all tasks before it.
 
     What any learner could hope for that keeps all data, and never changes an answer it has given.
@@ -142,19 +142,19 @@ def report(learner: Learner, stream: Stream, seed: int, start: float, *scores: o
 METHODS: dict[str, Callable[[Stream, int], Run]] = {
     "DEN": den(Settings()),
     "DEN-Finetune": finetuned,
-    "DNN-STL": single(Training()),
-    "DNN-MTL": joint(Training()),
-    "DNN-MTL of the tasks so far": joint_so_far(Training()),
-    "DNN-STL without l1": single(Training(mu=0.0)),
-    "DNN-MTL without l1": joint(Training(mu=0.0)),
-    "DEN without teaching": den(Settings(teaching=0.0)),
+    "DNN-STL": single(TrainingSettings()),
+    "DNN-MTL": joint(TrainingSettings()),
+    "DNN-MTL of the tasks so far": joint_so_far(TrainingSettings()),
+    "DNN-STL without l1": single(TrainingSettings(mu=0.0)),
+    "DNN-MTL without l1": joint(TrainingSettings(mu=0.0)),
+    "DEN without teaching": den(Settings(distillation=0.0)),
     "DEN without expansion": den(Settings(expand=False)),
-    "DEN started at full width": den(Settings(start=1.0)),
+    "DEN started at full width": den(Settings(initial_width=1.0)),
     "newcomers only": den(variants.newcomers_only()),
     "DNN-L2-Selective": den(variants.selective_only()),
     "DEN-Dynamic": den(variants.dynamic()),
     "DEN-No-Stamp": den(variants.no_stamp()),
-    "DEN to the letter": den(variants.to_the_letter()),
+    "DEN to the letter": den(variants.paper_settings()),
 }
 
 

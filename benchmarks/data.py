@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from lifelong.data import load
-from lifelong.data.cifar100 import DIRECTORY, TRAIN, read_bin
-from lifelong.data.files import data_directory
-from lifelong.parts import Part
-from lifelong.scale import Scale, inputs_of
+from lifelong.tasks.datasets import load
+from lifelong.tasks.datasets.cifar100 import DIRECTORY, TRAIN, read_bin
+from lifelong.tasks.datasets.files import data_directory
+from lifelong.tasks.scaling import Scale, inputs_of
+from lifelong.tasks.splits import Subset
 
 TURNS = 5
 
@@ -44,7 +44,7 @@ def cifar_100() -> None:
 
     def standardise() -> Any:
         images, labels = read_bin(path)
-        part = Part(images, labels.astype(np.int64), np.arange(len(labels)))
+        part = Subset(images, labels.astype(np.int64), np.arange(len(labels)))
         mean = np.full((3, 1, 1), 120, np.float32)
         return inputs_of(part, Scale(mean, mean / 2))
 

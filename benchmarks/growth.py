@@ -27,8 +27,8 @@ from side_by_side import Figure, figure, publish
 from lifelong import DEN, Budget, Settings, Task, mlp
 
 TASKS, INPUTS, HIDDEN = 200, 16, 4
-BUDGET = Budget(steps=100, batch=128, learning_rate=3e-3, check_every=50, patience=9)
-SETTINGS = Settings(start=1.0, tau=0.4, sigma=0.5, budget=BUDGET)
+BUDGET = Budget(steps=100, batch_size=128, learning_rate=3e-3, check_every=50, patience=9)
+SETTINGS = Settings(initial_width=1.0, tau=0.4, sigma=0.5, budget=BUDGET)
 EARLY, LATE = 20, TASKS
 
 
@@ -81,7 +81,12 @@ def seconds_a_training(learner: DEN, task: Task) -> float:
 def model_of(tasks: int, widths: tuple[int, int]) -> DEN:
     """A model of so many tasks, of which none was trained: its heads are zero."""
     still = Settings(
-        start=1.0, head=1.0, expand=False, split=False, drop=False, budget=Budget(steps=1)
+        initial_width=1.0,
+        head_l1=1.0,
+        expand=False,
+        split=False,
+        prune=False,
+        budget=Budget(steps=1),
     )
     learner, stream = DEN(mlp(INPUTS, widths), still), Stream()
     for number in range(tasks):

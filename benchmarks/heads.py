@@ -19,11 +19,11 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from lifelong import Budget, mlp
-from lifelong.network import first_network, uniform
-from lifelong.penalties import L1
-from lifelong.solve import Problem, Rehearsal, loss_of, solve
-from lifelong.sparse_head import fit_sparse_head
-from lifelong.tasks import Kind, TensorRows
+from lifelong.networks.growing import first_network, uniform
+from lifelong.tasks.task import Kind, TensorExamples
+from lifelong.training.loop import Problem, TaskObjective, loss_of, solve
+from lifelong.training.penalties import L1Norm
+from lifelong.training.sparse_head import fit_sparse_head
 
 STRENGTH = 0.05
 BINARY_ROWS, SOFTMAX_ROWS, CLASSES = 12_000, 5_000, 10
@@ -32,10 +32,10 @@ BINARY_ROWS, SOFTMAX_ROWS, CLASSES = 12_000, 5_000, 10
 def features(rows: int, outputs: int) -> tuple[Tensor, Tensor]:
     """Features with labels that depend on some of them."""
     generator = torch.Generator().manual_seed(1)
-    chain = mlp(100, [128, 128])
-    net = first_network(chain, chain.widths, 1, uniform(generator))
+    sequential = mlp(100, [128, 128])
+    net = first_network(sequential, sequential.widths, 1, uniform(generator))
     with torch.no_grad():
-        x = chain.features(net.tensors, torch.randn(rows, 100, generator=generator))
+        x = sequential.features(net.tensors, torch.randn(rows, 100, generator=generator))
     x = x / x.std()
     rule = torch.randn(128, outputs, generator=generator) * (torch.arange(128) % 8 == 0)[:, None]
     score = (x - x.mean(dim=0)) @ rule + torch.randn(rows, outputs, generator=generator)
@@ -81,12 +81,12 @@ def as_close(x: Tensor, y: Tensor, mu: float, mu_max: float, solver: str, kind: 
 
 
 def stochastic(x: Tensor, y: Tensor, mu: float, kind: Kind, outputs: int) -> None:
-    rows = TensorRows(x, y)
-    few = TensorRows(x[:8], y[:8])
+    rows = TensorExamples(x, y)
+    few = TensorExamples(x[:8], y[:8])
     tensors = {"w": torch.zeros(outputs, x.shape[1]), "b": torch.zeros(outputs)}
     forward: Callable[..., Tensor] = lambda t, z: torch.nn.functional.linear(z, t["w"], t["b"])  # noqa: E731
-    ask = Rehearsal(forward, loss_of(kind), rows, few)
-    problem = Problem("head", tensors, [ask], dict.fromkeys(tensors), {"w": L1(mu)})
+    objective = TaskObjective(forward, loss_of(kind), rows, few)
+    problem = Problem("head", tensors, [objective], dict.fromkeys(tensors), {"w": L1Norm(mu)})
     solve(problem, Budget(steps=500, check_every=500), torch.Generator().manual_seed(0))
 
 

@@ -24,14 +24,14 @@ import torch
 from side_by_side import Figure, figure, publish
 
 from lifelong import DEN, Budget, Settings, Task, mlp
-from lifelong.network import parameters
+from lifelong.networks.growing import parameters
 
 CASES = {
     "784-312-128, 20,000 rows": ((312, 128), 20_000),
     "784-3000-1500, 500 rows": ((3000, 1500), 500),
 }
 LOOK = 4096  # rows that a look computes at once
-SETTINGS = Settings(start=1.0, tau=0.0, worth=0.0, budget=Budget(steps=80))
+SETTINGS = Settings(initial_width=1.0, tau=0.0, min_improvement=0.0, budget=Budget(steps=80))
 
 
 def resident() -> int:

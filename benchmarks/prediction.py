@@ -10,7 +10,7 @@ from side_by_side import Figure, figure, publish, ratio
 from torch import Tensor, nn
 
 from lifelong import DEN, Budget, Settings, mlp
-from lifelong.tasks import Task
+from lifelong.tasks.task import Task
 
 WIDTHS = (312, 128)
 
@@ -18,7 +18,14 @@ WIDTHS = (312, 128)
 def learned(tasks: int) -> DEN:
     """A network that has grown a little with each of so many tasks; what it knows is no matter."""
     generator = torch.Generator().manual_seed(0)
-    settings = Settings(start=1.0, k=1, limit=1, tau=0.0, worth=0.0, budget=Budget(steps=1))
+    settings = Settings(
+        initial_width=1.0,
+        k=1,
+        max_new_units=1,
+        tau=0.0,
+        min_improvement=0.0,
+        budget=Budget(steps=1),
+    )
     learner = DEN(mlp(784, WIDTHS), settings)
     for number in range(tasks):
         x = torch.randn(24, 784, generator=generator)

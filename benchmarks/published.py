@@ -22,13 +22,20 @@ import numpy as np
 import torch
 
 from lifelong import Budget, mlp
-from lifelong.baselines import EWC, SI, EWCSettings, Finetuning, SISettings, Turns
-from lifelong.data import load
-from lifelong.evaluate import evaluate
-from lifelong.learner import Learner
+from lifelong.evaluation.evaluate import evaluate
+from lifelong.learners.base import Learner
+from lifelong.learners.baselines import (
+    EWC,
+    SI,
+    EWCSettings,
+    Finetuning,
+    SequentialSettings,
+    SISettings,
+)
+from lifelong.tasks.datasets import load
 
 STORE = Path(__file__).resolve().parent.parent / "results" / "published"
-BUDGET = Budget(steps=5000, batch=256, learning_rate=1e-4, check_every=5000)
+BUDGET = Budget(steps=5000, batch_size=256, learning_rate=1e-4, check_every=5000)
 PUBLISHED = {
     "DNN": "0.7851 ± 0.0024",
     "EWC": "0.9431 ± 0.0011",
@@ -68,7 +75,7 @@ def learner(method: str, strength: float, seed: int) -> Learner[Any]:
         return EWC(network, EWCSettings(strength=strength, **EWCS[method], **base), seed=seed)
     if method == "SI":
         return SI(network, SISettings(strength=strength, **base), seed=seed)
-    return Finetuning(network, Turns(**base), seed=seed)
+    return Finetuning(network, SequentialSettings(**base), seed=seed)
 
 
 def outcome(method: str, strength: float, seed: int, tasks: int, rows: str) -> Outcome:

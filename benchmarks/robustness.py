@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from lifelong import DEN, Task, mlp
-from lifelong.journal import Journal
+from lifelong.persistence.checkpoint import Checkpoint
 
 
 def task(number: int, rows: int) -> Task:
@@ -43,8 +43,8 @@ def timed(spent: dict[str, float], name: str, call: Callable[..., Any]) -> Calla
 
 def measure(rows: int, tasks: int) -> dict[str, Any]:
     spent: dict[str, float] = defaultdict(float)
-    Journal._write = timed(spent, "writing", Journal._write)  # type: ignore[method-assign]
-    Journal._read = timed(spent, "reading", Journal._read)  # type: ignore[method-assign]
+    Checkpoint._write = timed(spent, "writing", Checkpoint._write)  # type: ignore[method-assign]
+    Checkpoint._read = timed(spent, "reading", Checkpoint._read)  # type: ignore[method-assign]
     DEN._about = timed(spent, "checksums", DEN._about)  # type: ignore[method-assign]
     learner = DEN(mlp(784, [312, 128]))
     total = saving = 0.0

@@ -32,11 +32,11 @@ from side_by_side import Figure, figure, publish
 from torch import nn
 
 from lifelong import Budget, Task, mlp
-from lifelong.data import DataError, load
-from lifelong.evaluate import score
-from lifelong.learner import Learner
-from lifelong.methods import method
-from lifelong.tasks import TensorRows
+from lifelong.evaluation.evaluate import score
+from lifelong.learners.base import Learner
+from lifelong.learners.registry import method
+from lifelong.tasks.datasets import DataError, load
+from lifelong.tasks.task import TensorExamples
 
 STORE = Path(__file__).resolve().parent / "sequence.json"
 AUTHORS = 120_000 * 0.035  # seconds
@@ -61,13 +61,13 @@ def tasks(count: int, rows: int | None) -> Iterator[Task]:
         yield Task(task.name, *(_first(part, rows) for part in parts), kind=task.kind, outputs=10)
 
 
-def _first(rows: Any, count: int | None) -> TensorRows:
-    return TensorRows(rows.x[:count], rows.y[:count])
+def _first(rows: Any, count: int | None) -> TensorExamples:
+    return TensorExamples(rows.x[:count], rows.y[:count])
 
 
 def learners(budget: Budget, names: tuple[str, ...] = METHODS) -> dict[str, Learner[Any]]:
-    skeleton = mlp(784, [312, 128])
-    return {name: method(name).make(skeleton, budget=budget, seed=SEED) for name in names}
+    architecture = mlp(784, [312, 128])
+    return {name: method(name).make(architecture, budget=budget, seed=SEED) for name in names}
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -126,7 +126,8 @@ def against_avalanche(count: int, rows: int | None) -> list[Figure]:
     """One pass over each task, ours and theirs."""
     batches = -(-(rows or 55_000) // BATCH)
     everyone = learners(
-        Budget(steps=batches, batch=BATCH, learning_rate=RATE, check_every=batches), tuple(PEERS)
+        Budget(steps=batches, batch_size=BATCH, learning_rate=RATE, check_every=batches),
+        tuple(PEERS),
     )
     theirs = {name: strategy(name) for name in PEERS}
     seconds = {name: [0.0, 0.0] for name in PEERS}

@@ -12,12 +12,12 @@ from side_by_side import Figure, figure, publish, ratio
 from torch import Tensor
 
 from lifelong import Budget, convnet, mlp
-from lifelong.network import Network, first_network, uniform
-from lifelong.penalties import L1, KernelGroup, sparsity
-from lifelong.skeleton import Chain
-from lifelong.solve import Problem, ask, solve
-from lifelong.surgery import gather
-from lifelong.tasks import Kind, TensorRows
+from lifelong.networks.growing import Network, first_network, uniform
+from lifelong.networks.sequential import Sequential
+from lifelong.networks.surgery import gather
+from lifelong.tasks.task import Kind, TensorExamples
+from lifelong.training.loop import Problem, objective, solve
+from lifelong.training.penalties import KernelGroup, L1Norm, sparsity
 
 BATCH, RATE, MU = 256, 1e-3, 0.1
 RETRAINING = 600  # steps, a short retraining; before them it takes the columns that the part reads
@@ -25,32 +25,34 @@ MLP = mlp(784, [312, 128])
 CONVNET = convnet((3, 32, 32), [16, 32], [64], kernel=5)
 
 
-def rows(chain: Chain, count: int, seed: int = 0) -> TensorRows:
+def rows(sequential: Sequential, count: int, seed: int = 0) -> TensorExamples:
     generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(count, *chain.inputs, generator=generator)
-    return TensorRows(x, torch.randint(2, (count, 1), generator=generator).float())
+    x = torch.randn(count, *sequential.inputs, generator=generator)
+    return TensorExamples(x, torch.randint(2, (count, 1), generator=generator).float())
 
 
-def network(chain: Chain) -> Network:
-    return first_network(chain, chain.widths, 1, uniform(torch.Generator().manual_seed(0)))
+def network(sequential: Sequential) -> Network:
+    return first_network(
+        sequential, sequential.widths, 1, uniform(torch.Generator().manual_seed(0))
+    )
 
 
-def solved(net: Network, train: TensorRows, steps: int) -> None:
+def solved(net: Network, train: TensorExamples, steps: int) -> None:
     """Training with l1, as most of DEN's trainings are; the two looks are at few rows."""
-    few = TensorRows(train.x[:8], train.y[:8])
+    few = TensorExamples(train.x[:8], train.y[:8])
     tensors = net.tensors
     problem = Problem(
         "benchmark",
         tensors,
-        [ask(net.skeleton, Kind.BINARY, train, few)],
+        [objective(net.architecture, Kind.BINARY, train, few)],
         dict.fromkeys(tensors),
         {name: sparsity(t, MU) for name, t in tensors.items() if t.ndim > 1},
     )
-    budget = Budget(steps=steps, batch=BATCH, learning_rate=RATE, check_every=steps)
+    budget = Budget(steps=steps, batch_size=BATCH, learning_rate=RATE, check_every=steps)
     solve(problem, budget, torch.Generator().manual_seed(0))
 
 
-def bare(net: Network, train: TensorRows, steps: int, forward: Callable[..., Tensor]) -> None:
+def bare(net: Network, train: TensorExamples, steps: int, forward: Callable[..., Tensor]) -> None:
     """What one would write by hand: rows by index, fused Adam, the maps of the penalties."""
     w = {name: tensor.clone().requires_grad_() for name, tensor in net.tensors.items()}
     adam = torch.optim.Adam(w.values(), lr=RATE, fused=True)
@@ -67,7 +69,7 @@ def bare(net: Network, train: TensorRows, steps: int, forward: Callable[..., Ten
                     if t.ndim == 4:
                         t.copy_(KernelGroup(MU).prox(t, RATE))
                     elif t.ndim == 2:
-                        t.copy_(L1(MU).prox(t, RATE))
+                        t.copy_(L1Norm(MU).prox(t, RATE))
             taken += 1
             if taken == steps:
                 return
@@ -101,8 +103,8 @@ def figures() -> list[Figure]:
         "784-312-128": (MLP, mlp_forward, 8192, 150),
         "convnet 16-32-64": (CONVNET, convnet_forward, 512, 6),
     }
-    for name, (chain, forward, count, steps) in sizes.items():
-        net, train = network(chain), rows(chain, count)
+    for name, (sequential, forward, count, steps) in sizes.items():
+        net, train = network(sequential), rows(sequential, count)
         ours = partial(solved, net, train, steps)
         theirs = partial(bare, net, train, steps, forward)
         found.append(figure(f"step of solve / bare loop, {name}", ratio(ours, theirs), 1.10))
@@ -114,7 +116,7 @@ def figures() -> list[Figure]:
         real = weights / sum(t.numel() for t in net.tensors.values())
 
         def selective(small: Network = small, inputs: Tensor = inputs) -> None:
-            solved(small, TensorRows(train.x.index_select(1, inputs), train.y), RETRAINING)
+            solved(small, TensorExamples(train.x.index_select(1, inputs), train.y), RETRAINING)
 
         name = f"retraining {share:.0%} of the weights / all"
         found.append(figure(name, ratio(selective, whole, turns=5), round(real + 0.10, 3)))

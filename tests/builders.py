@@ -7,50 +7,62 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lifelong.budget import Budget
-from lifelong.den import DEN, Settings
-from lifelong.learner import Learner
-from lifelong.network import Network, first_network, uniform
-from lifelong.skeleton import Chain, Skeleton, convnet, mlp
-from lifelong.surgery import newcomers, with_newcomers
-from lifelong.tasks import Kind, Rows, Task, TensorRows
+from lifelong.learners.base import Learner
+from lifelong.learners.den import DEN, Settings
+from lifelong.networks.growing import Network, first_network, uniform
+from lifelong.networks.sequential import Architecture, Sequential, convnet, mlp
+from lifelong.networks.surgery import newcomers, with_newcomers
+from lifelong.tasks.task import Examples, Kind, Task, TensorExamples
+from lifelong.training.budget import Budget
 
-BUDGET = Budget(steps=24, batch=16, learning_rate=0.02, check_every=8, patience=2, cuts=1, cut=0.5)
+BUDGET = Budget(
+    steps=24,
+    batch_size=16,
+    learning_rate=0.02,
+    check_every=8,
+    patience=2,
+    lr_decays=1,
+    lr_decay=0.5,
+)
 KINDS = ("one output", "subtasks", "classes")
 
 
-def small_mlp() -> Chain:
+def small_mlp() -> Sequential:
     return mlp(6, [10, 7])
 
 
-def small_convnet() -> Chain:
+def small_convnet() -> Sequential:
     return convnet((2, 6, 6), [5, 4], [6], kernel=3, pool=[True, False])
 
 
-SKELETONS: dict[str, Callable[[], Chain]] = {"mlp": small_mlp, "convnet": small_convnet}
+ARCHITECTURES: dict[str, Callable[[], Sequential]] = {"mlp": small_mlp, "convnet": small_convnet}
 
 
 def random(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def inputs_for(skeleton: Skeleton, rows: int, seed: int = 0) -> Tensor:
-    return torch.randn(rows, *skeleton.inputs, generator=random(seed))
+def inputs_for(architecture: Architecture, rows: int, seed: int = 0) -> Tensor:
+    return torch.randn(rows, *architecture.inputs, generator=random(seed))
 
 
 def task_for(
-    skeleton: Skeleton, kind: str = "one output", seed: int = 0, name: str = "", rows: int = 40
+    architecture: Architecture,
+    kind: str = "one output",
+    seed: int = 0,
+    name: str = "",
+    rows: int = 40,
 ) -> Task:
     """A task that a network can learn: labels by the signs, or the order, of random directions.
 
     The validation rows are near the training rows, so that a few steps of training are a gain.
     """
-    x = inputs_for(skeleton, rows, seed + 1000)
+    x = inputs_for(architecture, rows, seed + 1000)
     outputs = {"one output": 1, "subtasks": 2, "classes": 3}[kind]
     rule = torch.randn(x[0].numel(), outputs, generator=random(seed + 2000))
     score = x.flatten(1) @ rule
     y = score.argmax(dim=1) if kind == "classes" else (score > score.median(dim=0).values).long()
-    train, valid = (x, y), (x + 0.1 * inputs_for(skeleton, rows, seed + 3000), y)
+    train, valid = (x, y), (x + 0.1 * inputs_for(architecture, rows, seed + 3000), y)
     return Task(
         name or f"{kind} {seed}",
         train,
@@ -61,25 +73,33 @@ def task_for(
     )
 
 
-def stream_for(skeleton: Skeleton, *kinds: str, seed: int = 0) -> list[Task]:
-    return [task_for(skeleton, kind, seed + n, f"task {n}") for n, kind in enumerate(kinds, 1)]
+def stream_for(architecture: Architecture, *kinds: str, seed: int = 0) -> list[Task]:
+    return [task_for(architecture, kind, seed + n, f"task {n}") for n, kind in enumerate(kinds, 1)]
 
 
 def quick(**changes: Any) -> Settings:
     """Settings under which small networks select, grow and split within a few steps."""
-    settings: dict[str, Any] = {"k": 2, "tau": 0.0, "start": 0.5, "worth": 0.0, "limit": None}
+    settings: dict[str, Any] = {
+        "k": 2,
+        "tau": 0.0,
+        "initial_width": 0.5,
+        "min_improvement": 0.0,
+        "max_new_units": None,
+    }
     return Settings(**{**settings, "budget": BUDGET, **changes})
 
 
-def learned(skeleton: Skeleton, tasks: list[Task], settings: Settings, seed: int = 0) -> DEN:
-    learner = DEN(skeleton, settings, seed=seed)
+def learned(
+    architecture: Architecture, tasks: list[Task], settings: Settings, seed: int = 0
+) -> DEN:
+    learner = DEN(architecture, settings, seed=seed)
     for task in tasks:
         learner.learn(task)
     return learner
 
 
 def random_network(
-    skeleton: Skeleton, generator: torch.Generator, outputs: int = 2, density: float = 1.0
+    architecture: Architecture, generator: torch.Generator, outputs: int = 2, density: float = 1.0
 ) -> Network:
     """All weights and biases random, and of the weights only this share not zero.
 
@@ -96,7 +116,7 @@ def random_network(
             values = values * (torch.rand(size, generator=generator) < 0.7)
         return values
 
-    return first_network(skeleton, skeleton.widths, outputs, fill)
+    return first_network(architecture, architecture.widths, outputs, fill)
 
 
 def in_double(network: Network) -> Network:
@@ -129,11 +149,14 @@ def contents(learner: Learner) -> dict[str, Tensor]:
     return {name: t.clone() for name, t in {**network.shared, **own, **stamps, **memory}.items()}
 
 
-class CountedRows:
+class CountedExamples:
     """Rows that are not held as tensors, and that break at a given batch."""
 
     def __init__(
-        self, rows: Rows, breaks_at: int | None = None, error: type[BaseException] = RuntimeError
+        self,
+        rows: Examples,
+        breaks_at: int | None = None,
+        error: type[BaseException] = RuntimeError,
     ) -> None:
         self.rows, self.breaks_at, self.error = rows, breaks_at, error
         self.served = 0
@@ -155,13 +178,13 @@ class CountedRows:
             yield batch
 
 
-def with_rows(task: Task, train: Rows | None = None, valid: Rows | None = None) -> Task:
+def with_rows(task: Task, train: Examples | None = None, valid: Examples | None = None) -> Task:
     """The same task, from other rows."""
     return Task(
         task.name, train or task.train, valid or task.valid, kind=task.kind, outputs=task.outputs
     )
 
 
-def tensors_of(rows: Rows) -> TensorRows:
-    assert isinstance(rows, TensorRows)
+def tensors_of(rows: Examples) -> TensorExamples:
+    assert isinstance(rows, TensorExamples)
     return rows

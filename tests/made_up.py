@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from lifelong.records import GroupRecord, StageRecord, TaskRecord
-from lifelong.results import Capacity, Matrix, ResultMatrix
-from lifelong.runs import Run, Summary
+from lifelong.evaluation.results import Matrix, ResultMatrix
+from lifelong.evaluation.runs import Run, Summary
+from lifelong.records import Capacity, GroupRecord, StageRecord, TaskRecord
 
 GROUPS = ("hidden1", "hidden2")
 

@@ -1,9 +1,13 @@
 """Networks that keep learning, task after task, and grow only where they must."""
 
-from lifelong.budget import Budget
-from lifelong.den import DEN, Settings
-from lifelong.skeleton import alexnet, convnet, mlp
-from lifelong.tasks import Kind, Task, TaskError
+from importlib import import_module, metadata
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lifelong.learners.den import DEN, Settings
+    from lifelong.networks.sequential import alexnet, convnet, mlp
+    from lifelong.tasks.task import Kind, Task, TaskError
+    from lifelong.training.budget import Budget
 
 __all__ = [
     "DEN",
@@ -16,3 +20,24 @@ __all__ = [
     "convnet",
     "mlp",
 ]
+
+_HOMES = {
+    "lifelong.learners.den": ("DEN", "Settings"),
+    "lifelong.networks.sequential": ("alexnet", "convnet", "mlp"),
+    "lifelong.tasks.task": ("Kind", "Task", "TaskError"),
+    "lifelong.training.budget": ("Budget",),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a name when it is first asked for: reading results must not wait for torch."""
+    if name == "__version__":
+        return metadata.version("lifelong")
+    home = next((home for home, names in _HOMES.items() if name in names), None)
+    if home is None:
+        raise AttributeError(f"module 'lifelong' has no attribute {name!r}; it has {__all__}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

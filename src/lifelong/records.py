@@ -1,8 +1,19 @@
 """What happened while a task was learned. Plain data, to and from JSON, without torch."""
 
+from dataclasses import dataclass
 from typing import final
 
 import msgspec
+
+
+@final
+@dataclass(frozen=True)
+class Capacity:
+    """Size of a network: numbers in it, those that are not zero, multiply-adds of a prediction."""
+
+    parameters: int
+    nonzero: int
+    multiply_adds: int
 
 
 @final

@@ -8,14 +8,14 @@ import msgspec
 import pytest
 from tiny import configuration, job, without_times
 
-from lifelong.budget import Budget
-from lifelong.den import DEN
-from lifelong.disk import alone_in, make_directory
+from lifelong.evaluation.measure import load_model
 from lifelong.experiments import perform as performing
 from lifelong.experiments.configuration import NetworkPlan
-from lifelong.experiments.perform import Elsewhere, before_finetuning, perform, skeleton
-from lifelong.experiments.stored import Places, find
-from lifelong.measure import load_model
+from lifelong.experiments.perform import RunLocked, architecture, before_finetuning, perform
+from lifelong.experiments.stored import RunPaths, find
+from lifelong.learners.den import DEN
+from lifelong.persistence.files import directory_lock, make_directory
+from lifelong.training.budget import Budget
 
 
 class Stopped(Exception):
@@ -23,11 +23,11 @@ class Stopped(Exception):
 
 
 def _stop_at(task: int) -> Any:
-    def watch(_method: str, _doing: str, done: int) -> None:
+    def progress(_method: str, _doing: str, done: int) -> None:
         if done == task:
             raise Stopped
 
-    return watch
+    return progress
 
 
 @pytest.mark.parametrize("method", ["DEN", "DNN-EWC", "DNN-Progressive", "DNN-MTL"])
@@ -44,13 +44,13 @@ def test_a_finished_run_is_never_made_again(
     made = perform(job(tmp_path, "DNN"))
     monkeypatch.setattr(performing, "measure", None)
     found = perform(job(tmp_path, "DNN"))
-    assert found.run == find(Places(tmp_path), configuration("DNN")).run  # type: ignore[union-attr]
+    assert found.run == find(RunPaths(tmp_path), configuration("DNN")).run  # type: ignore[union-attr]
     assert found.run.summary.seconds == made.run.summary.seconds
 
 
 def test_the_final_model_is_stored_and_answers(tmp_path: Path) -> None:
     made = perform(job(tmp_path, "DEN"))
-    learner = load_model(Places(tmp_path).model(configuration("DEN")))
+    learner = load_model(RunPaths(tmp_path).model(configuration("DEN")))
     assert learner.tasks == made.run.tasks
     assert not list((tmp_path / "working").glob("*/*"))
 
@@ -62,7 +62,7 @@ def test_a_stopped_run_goes_on_with_the_next_task(
     whole = perform(job(tmp_path / "whole", method, tasks=3))
     with pytest.raises(Stopped):
         perform(job(tmp_path / "stopped", method, tasks=3), _stop_at(2))
-    assert find(Places(tmp_path / "stopped"), configuration(method, tasks=3)) is None
+    assert find(RunPaths(tmp_path / "stopped"), configuration(method, tasks=3)) is None
     learned: list[str] = []
     monkeypatch.setattr(
         performing,
@@ -84,7 +84,7 @@ def test_progress_that_cannot_be_trusted_is_not_gone_on_from(tmp_path: Path) -> 
     whole = perform(job(tmp_path / "whole", "DNN"))
     with pytest.raises(Stopped):
         perform(job(tmp_path / "stopped", "DNN"), _stop_at(1))
-    progress = Places(tmp_path / "stopped").working(configuration("DNN")) / performing.PROGRESS
+    progress = RunPaths(tmp_path / "stopped").working(configuration("DNN")) / performing.PROGRESS
     progress.write_bytes(progress.read_bytes()[:-20])
     assert without_times(perform(job(tmp_path / "stopped", "DNN")).run) == without_times(whole.run)
 
@@ -103,8 +103,8 @@ def test_finetuning_starts_from_the_stored_model_of_den(
 
 
 def test_what_finetuning_alone_uses_does_not_ask_for_another_den() -> None:
-    shaken = configuration("DEN-Finetune", keep=0.9, noise=0.1)
-    assert before_finetuning(shaken).key == configuration("DEN").key
+    shrink_and_perturb = configuration("DEN-Finetune", shrink=0.9, perturb=0.1)
+    assert before_finetuning(shrink_and_perturb).key == configuration("DEN").key
     other = configuration("DEN-Finetune", mu=0.3)
     assert before_finetuning(other).key == configuration("DEN", mu=0.3).key
 
@@ -119,16 +119,16 @@ def test_on_a_full_disk_nothing_half_written_counts(
     monkeypatch.setattr(performing, "replace_file", full)
     with pytest.raises(OSError, match="No space left"):
         perform(job(tmp_path, "DNN-MTL"))
-    assert find(Places(tmp_path), configuration("DNN-MTL")) is None
+    assert find(RunPaths(tmp_path), configuration("DNN-MTL")) is None
     monkeypatch.undo()
     perform(job(tmp_path, "DNN-MTL"))
-    assert find(Places(tmp_path), configuration("DNN-MTL")) is not None
+    assert find(RunPaths(tmp_path), configuration("DNN-MTL")) is not None
 
 
 def test_a_run_that_another_process_makes_is_left_to_it(tmp_path: Path) -> None:
-    working = Places(tmp_path).working(configuration("DNN"))
+    working = RunPaths(tmp_path).working(configuration("DNN"))
     make_directory(working)
-    with alone_in(working), pytest.raises(Elsewhere, match="another process"):
+    with directory_lock(working), pytest.raises(RunLocked, match="another process"):
         perform(job(tmp_path, "DNN"))
 
 
@@ -141,9 +141,9 @@ def test_capacity_is_counted_against_the_base_network(tmp_path: Path) -> None:
 
 
 def test_networks_are_scaled_layer_by_layer() -> None:
-    assert skeleton(NetworkPlan((10, 3)), (7,), 0.5).widths == {"hidden1": 5, "hidden2": 2}
+    assert architecture(NetworkPlan((10, 3)), (7,), 0.5).widths == {"hidden1": 5, "hidden2": 2}
     plan = NetworkPlan((6,), filters=(4, 8), kernel=3, pool=(True, False))
-    assert skeleton(plan, (3, 8, 8), 2.0).widths == {"conv1": 8, "conv2": 16, "hidden1": 12}
+    assert architecture(plan, (3, 8, 8), 2.0).widths == {"conv1": 8, "conv2": 16, "hidden1": 12}
 
 
 def test_validation_rows_can_stand_in_for_test_rows(tmp_path: Path) -> None:

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from lifelong.experiments import recipes, tuned
+from lifelong.experiments import choices as tuned
+from lifelong.experiments import recipes
+from lifelong.experiments.choices import Choice, Trial, write_choices
 from lifelong.experiments.recipes import RECIPES, RecipeError, recipe
-from lifelong.experiments.tuned import Choice, Trial, write_choices
-from lifelong.methods import METHODS
+from lifelong.learners.registry import METHODS
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from tiny import configuration, job
 
+from lifelong.evaluation.runs import read_runs
 from lifelong.experiments import stored
 from lifelong.experiments.configuration import Configuration, slug
 from lifelong.experiments.perform import perform
-from lifelong.runs import read_runs
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Configuration]
 
 
 def _file(made: tuple[Path, Configuration]) -> Path:
-    return stored.Places(made[0]).run(made[1])
+    return stored.RunPaths(made[0]).run(made[1])
 
 
 def test_the_same_configuration_has_the_same_key_and_any_change_another() -> None:
@@ -50,7 +50,7 @@ def test_names_of_files_are_harmless() -> None:
 def test_a_stored_run_is_read_back_and_by_whatever_reads_runs(
     made: tuple[Path, Configuration],
 ) -> None:
-    found = stored.find(stored.Places(made[0]), made[1])
+    found = stored.find(stored.RunPaths(made[0]), made[1])
     assert found is not None
     assert found.experiment.configuration == made[1]
     assert read_runs([_file(made)]) == (found.run,)
@@ -78,7 +78,7 @@ def test_half_a_file_is_refused_and_named(
 def test_a_run_of_another_configuration_is_refused_with_the_difference(
     made: tuple[Path, Configuration], tmp_path: Path
 ) -> None:
-    places, asked = stored.Places(tmp_path), configuration("DNN-STL", mu=0.25)
+    places, asked = stored.RunPaths(tmp_path), configuration("DNN-STL", mu=0.25)
     file = places.run(asked)
     file.parent.mkdir(parents=True)
     file.write_bytes(_file(made).read_bytes())

@@ -4,12 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lifelong.budget import Budget
+from lifelong.evaluation.results import ResultMatrix
+from lifelong.evaluation.runs import Run
 from lifelong.experiments.configuration import Configuration, NetworkPlan
 from lifelong.experiments.perform import Job
 from lifelong.experiments.recipes import DataPlan, Entry, Recipe, recipe
-from lifelong.results import ResultMatrix
-from lifelong.runs import Run
+from lifelong.training.budget import Budget
 
 BUDGET = Budget(steps=20, check_every=10, patience=1, learning_rate=0.01)
 

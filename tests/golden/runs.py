@@ -19,20 +19,20 @@ FILE = Path(__file__).with_name("numbers.safetensors")
 sys.path.insert(0, str(FILE.parent.parent))
 
 from builders import (  # noqa: E402
+    ARCHITECTURES,
     BUDGET,
     KINDS,
-    SKELETONS,
     answers,
     contents,
     inputs_for,
     stream_for,
 )
-from lifelong.baselines import Joint  # noqa: E402
-from lifelong.den import DEN  # noqa: E402
-from lifelong.learner import Learner  # noqa: E402
-from lifelong.methods import METHODS, Method  # noqa: E402
+from lifelong.learners.base import Learner  # noqa: E402
+from lifelong.learners.baselines import Joint  # noqa: E402
+from lifelong.learners.den import DEN  # noqa: E402
+from lifelong.learners.registry import METHODS, Method  # noqa: E402
 
-GROWS = {"k": 2, "tau": 0.0, "start": 0.5, "worth": 0.0, "limit": 2}
+GROWS = {"k": 2, "tau": 0.0, "initial_width": 0.5, "min_improvement": 0.0, "max_new_units": 2}
 
 
 def golden() -> dict[str, Tensor]:
@@ -41,7 +41,7 @@ def golden() -> dict[str, Tensor]:
     return {
         f"{method.name}/{network}/{name}": tensor
         for method in METHODS.values()
-        for network in SKELETONS
+        for network in ARCHITECTURES
         for name, tensor in _numbers(method, network)
     }
 
@@ -60,7 +60,7 @@ def _numbers(method: Method, network: str) -> Iterator[tuple[str, Tensor]]:
     with tempfile.TemporaryDirectory() as directory:
         learner.save(directory)
         loaded = method.learner.load(directory)
-    x = inputs_for(SKELETONS[network](), 5)
+    x = inputs_for(ARCHITECTURES[network](), 5)
     for task, answer in answers(loaded, x).items():
         assert torch.equal(answer, answers(learner, x)[task])
         yield f"answer/{task}", answer
@@ -68,8 +68,8 @@ def _numbers(method: Method, network: str) -> Iterator[tuple[str, Tensor]]:
 
 def _learned(method: Method, network: str) -> Learner:
     grows = GROWS if method.name in ("DEN", "DEN-Finetune", "DEN-No-Stamp") else {}
-    learner = method.make(SKELETONS[network](), budget=BUDGET, seed=7, changes=grows)
-    tasks = stream_for(SKELETONS[network](), *KINDS, seed=7)
+    learner = method.make(ARCHITECTURES[network](), budget=BUDGET, seed=7, changes=grows)
+    tasks = stream_for(ARCHITECTURES[network](), *KINDS, seed=7)
     if isinstance(learner, Joint):
         learner.learn_together(tasks)
         return learner

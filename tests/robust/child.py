@@ -11,12 +11,12 @@ from pathlib import Path
 
 import torch
 
-from lifelong import journal
-from lifelong.budget import Budget
-from lifelong.den import DEN, Settings
-from lifelong.skeleton import mlp
-from lifelong.store import MANIFEST
-from lifelong.tasks import Task
+from lifelong.learners.den import DEN, Settings
+from lifelong.networks.sequential import mlp
+from lifelong.persistence import checkpoint as journal
+from lifelong.persistence.models import MANIFEST
+from lifelong.tasks.task import Task
+from lifelong.training.budget import Budget
 
 TASKS = 3
 MODEL, CHECKPOINT = "model", "checkpoint"
@@ -24,10 +24,10 @@ SETTINGS = Settings(
     k=2,
     tau=0.0,
     sigma=0.0,
-    start=0.5,
-    worth=0.0,
-    limit=4,
-    budget=Budget(steps=200, batch=32, learning_rate=0.005, check_every=10, patience=4),
+    initial_width=0.5,
+    min_improvement=0.0,
+    max_new_units=4,
+    budget=Budget(steps=200, batch_size=32, learning_rate=0.005, check_every=10, patience=4),
 )
 
 

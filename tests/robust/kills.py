@@ -30,10 +30,10 @@ import child
 import torch
 from torch import Tensor
 
-from lifelong.den import DEN
-from lifelong.disk import ASIDE
-from lifelong.journal import FILE
-from lifelong.store import MANIFEST
+from lifelong.learners.den import DEN
+from lifelong.persistence.checkpoint import FILE
+from lifelong.persistence.files import ASIDE
+from lifelong.persistence.models import MANIFEST
 
 SPAN = 1.5  # seconds within which a kill comes
 
@@ -91,25 +91,25 @@ def same(left: dict[str, Tensor], right: dict[str, Tensor]) -> bool:
 def torture(kills: int, seed: int, start: Start, root: Path) -> dict[str, int]:
     """Kill so many times; an AssertionError says what was torn."""
     expected = references()
-    tally: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     draw = random.Random(seed)
-    while tally["kills"] < kills:
-        directory = root / f"trial {tally['trials']}"
+    while counts["kills"] < kills:
+        directory = root / f"trial {counts['trials']}"
         directory.mkdir()
         while not _ended(directory):
             process = start(directory)
-            if tally["kills"] < kills:
+            if counts["kills"] < kills:
                 _kill(process, directory, draw.uniform(0, SPAN))
             code = _exit_code(process)
             assert code == -signal.SIGKILL or (code == 0 and _ended(directory)), "it failed"
             if not _ended(directory):
-                _count(directory, tally)
-            tally[f"found with {_check(directory, expected)} tasks"] += 1
+                _count(directory, counts)
+            counts[f"found with {_check(directory, expected)} tasks"] += 1
         assert same(state_of(child.learner_in(directory)), expected[-1]), "ended otherwise"
         _go_on(directory)
-        tally["trials"] += 1
+        counts["trials"] += 1
         shutil.rmtree(directory)
-    return dict(tally)
+    return dict(counts)
 
 
 def _go_on(directory: Path) -> None:
@@ -146,10 +146,10 @@ def _exit_code(process: Running) -> int | None:
     return process.exitcode
 
 
-def _count(directory: Path, tally: Counter[str]) -> None:
-    tally["kills"] += 1
-    tally["in the middle of writing a file"] += bool(list(directory.glob(f"*/{ASIDE}")))
-    tally["with a checkpoint to go on from"] += (directory / child.CHECKPOINT / FILE).exists()
+def _count(directory: Path, counts: Counter[str]) -> None:
+    counts["kills"] += 1
+    counts["in the middle of writing a file"] += bool(list(directory.glob(f"*/{ASIDE}")))
+    counts["with a checkpoint to go on from"] += (directory / child.CHECKPOINT / FILE).exists()
 
 
 def _said(directory: Path) -> list[str]:
@@ -189,11 +189,11 @@ def main() -> None:
     torch.set_num_threads(1)
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as root:
-        tally = torture(given.kills, given.seed, forked if given.forked else fresh, Path(root))
+        counts = torture(given.kills, given.seed, forked if given.forked else fresh, Path(root))
     result = {
         "command": "python tests/robust/kills.py " + " ".join(_options(given)),
         "lost or torn": 0,
-        **tally,
+        **counts,
         "seconds": round(time.monotonic() - began),
         "torch": torch.__version__,
         "python": platform.python_version(),

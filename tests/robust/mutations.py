@@ -36,28 +36,28 @@ import msgspec
 import numpy as np
 import torch
 
-from lifelong import journal
-from lifelong.baselines import EWC, EWCSettings
-from lifelong.budget import Budget
-from lifelong.data.awa import AWA2, CLASSES, DECAF, FEATURES, LABELS, awa
-from lifelong.data.cifar100 import ROW, read_bin
-from lifelong.data.features import features, read_npz
-from lifelong.data.files import DataError
-from lifelong.data.mnist import read_idx
-from lifelong.data.variation import read_amat
-from lifelong.den import DEN
-from lifelong.disk import TensorFileError, digest, unpacked
-from lifelong.journal import FILE, CheckpointError
-from lifelong.learner import Learner
-from lifelong.skeleton import convnet, mlp
-from lifelong.solve import TrainingError
-from lifelong.store import MANIFEST, Manifest, ModelFileError
-from lifelong.tasks import Task, TaskError
+from lifelong.learners.base import Learner
+from lifelong.learners.baselines import EWC, EWCSettings
+from lifelong.learners.den import DEN
+from lifelong.networks.sequential import convnet, mlp
+from lifelong.persistence import checkpoint as journal
+from lifelong.persistence.checkpoint import FILE, CheckpointError
+from lifelong.persistence.files import TensorFileError, digest, unpacked
+from lifelong.persistence.models import MANIFEST, Manifest, ModelFileError
+from lifelong.tasks.datasets.awa import AWA2, CLASSES, DECAF, FEATURES, LABELS, awa
+from lifelong.tasks.datasets.cifar100 import ROW, read_bin
+from lifelong.tasks.datasets.features import features, read_npz
+from lifelong.tasks.datasets.files import DataError
+from lifelong.tasks.datasets.mnist import read_idx
+from lifelong.tasks.datasets.variation import read_amat
+from lifelong.tasks.task import Task, TaskError
+from lifelong.training.budget import Budget
+from lifelong.training.loop import TrainingError
 
 Files: TypeAlias = dict[str, bytes]
 MEMORY = 1 << 30  # bytes that reading may take on top of what the process has
 SECONDS = 10  # that one case may take
-QUICK = Budget(steps=20, batch=32, check_every=5, patience=1)
+QUICK = Budget(steps=20, batch_size=32, check_every=5, patience=1)
 HOSTILE: tuple[Any, ...] = (
     None, True, -1, 0, 1, 2, 255, 2**31, 2**63, 2**64, 10**30, -0.0, 1e-320, 1e308, "", "x" * 999,
     "../../../etc/passwd", "/dev/zero", "\x00", "head", [], {}, [[]], {"": {}}, [0] * 500,
@@ -331,19 +331,21 @@ def checkpoint_target() -> Target:
 
 def _stopped(start: Callable[[Path], object], directory: Path) -> Files:
     """What a learning leaves that is stopped in its midst."""
-    keep, apart = journal.Journal.keep, journal.APART
+    keep, apart = journal.Checkpoint.keep, journal.APART
 
-    def keep_and_stop(self: journal.Journal, page: Callable[[], journal.Page]) -> None:
-        keep(self, page)
+    def keep_and_stop(
+        self: journal.Checkpoint, snapshot: Callable[[], journal.StageSnapshot]
+    ) -> None:
+        keep(self, snapshot)
         raise KeyboardInterrupt
 
-    journal.Journal.keep, journal.APART = keep_and_stop, 0  # type: ignore[method-assign]
+    journal.Checkpoint.keep, journal.APART = keep_and_stop, 0  # type: ignore[method-assign]
     try:
         start(directory)
     except KeyboardInterrupt:
         return _read_files(directory)
     finally:
-        journal.Journal.keep, journal.APART = keep, apart  # type: ignore[method-assign]
+        journal.Checkpoint.keep, journal.APART = keep, apart  # type: ignore[method-assign]
     raise AssertionError("it was not stopped")
 
 
@@ -360,7 +362,7 @@ def _task(inputs: tuple[int, ...], number: int) -> Task:
 
 def _state(learner: Learner[Any]) -> dict[str, torch.Tensor]:
     network = learner.network
-    x = torch.ones(3, *network.skeleton.inputs)
+    x = torch.ones(3, *network.architecture.inputs)
     answers = {f"answer {n}": learner.predict_proba(x, task=n) for n in learner.tasks}
     return {**network.everything(), **network.memory, **network.born, **answers}
 
@@ -412,7 +414,10 @@ def run_case(target: Target, number: int, directory: Path) -> str:
     change = target.reseal if resealed and target.reseal else mutated
     _write_files(directory, change(target.files, draw))
     try:
-        with warnings.catch_warnings(), patch("lifelong.data.files._download", _no_network):
+        with (
+            warnings.catch_warnings(),
+            patch("lifelong.tasks.datasets.files._download", _no_network),
+        ):
             warnings.simplefilter("error")
             target.read(directory, resealed)
     except target.errors:
@@ -427,7 +432,7 @@ def _no_network(*_: object) -> Path:
 def run(count: int, seed: int, root: Path) -> tuple[dict[str, Counter[str]], list[str]]:
     """So many cases of all targets in turn; the faults, each with what makes it again."""
     made = targets()
-    tally = {name: Counter[str]() for name in made}
+    counts = {name: Counter[str]() for name in made}
     faults = []
     outside = root / "outside"
     outside.write_text("mine")
@@ -436,16 +441,16 @@ def run(count: int, seed: int, root: Path) -> tuple[dict[str, Counter[str]], lis
         directory = root / "case"
         signal.alarm(SECONDS)
         try:
-            tally[name][run_case(made[name], number, directory)] += 1
+            counts[name][run_case(made[name], number, directory)] += 1
         except Exception as error:
-            tally[name]["faults"] += 1
-            faults.append(f"{name} {number}: {error!r}\n{traceback.format_exc(limit=-3)}")
+            counts[name]["faults"] += 1
+            faults.append(f"{name} {number}: {error!r}\n{traceback.format_exc(max_new_units=-3)}")
         finally:
             signal.alarm(0)
             shutil.rmtree(directory, ignore_errors=True)
     assert sorted(path.name for path in root.iterdir()) == ["outside"], "files outside"
     assert outside.read_text() == "mine"
-    return tally, faults
+    return counts, faults
 
 
 _SHARES = (0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 0)
@@ -485,11 +490,11 @@ def main() -> None:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as root:
         limited()
-        tally, faults = run(given.count, given.seed, Path(root))
+        counts, faults = run(given.count, given.seed, Path(root))
     result = {
         "command": f"python tests/robust/mutations.py --count {given.count} --seed {given.seed}",
         "faults": len(faults),
-        "cases": {name: dict(counts) for name, counts in tally.items()},
+        "cases": {name: dict(counts) for name, counts in counts.items()},
         "memory limit in MiB": MEMORY >> 20,
         "seconds": round(time.monotonic() - began),
         "torch": torch.__version__,

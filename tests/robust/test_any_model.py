@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from lifelong.measure import load_model
-from lifelong.store import MANIFEST, ModelFileError
+from lifelong.evaluation.measure import load_model
+from lifelong.persistence.models import MANIFEST, ModelFileError
 
 
 def test_a_pipe_in_the_place_of_a_manifest_is_refused_and_not_waited_for(tmp_path: Path) -> None:

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from builders import contents, learned, quick, same, small_mlp, stream_for, task_for
-from lifelong import disk, journal
-from lifelong.den import DEN
-from lifelong.journal import CheckpointError
-from lifelong.solve import ALONE
-from lifelong.store import MANIFEST, ModelFileError
+from lifelong.learners.den import DEN
+from lifelong.persistence import checkpoint as journal
+from lifelong.persistence import files as disk
+from lifelong.persistence.checkpoint import CheckpointError
+from lifelong.persistence.models import MANIFEST, ModelFileError
+from lifelong.training.loop import STANDALONE
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 SKELETON = small_mlp()
@@ -54,10 +55,10 @@ def failing(turn: int) -> Iterator[list[int]]:
 
         return wrapped
 
-    opened = Path.open
+    share_all_units = Path.open
 
     def open_or_fail(path: Path, mode: str = "r", *rest: Any, **named: Any) -> Any:
-        stream = opened(path, mode, *rest, **named)
+        stream = share_all_units(path, mode, *rest, **named)
         return Failing(stream) if mode == "xb" and fails() else stream
 
     with pytest.MonkeyPatch.context() as patch:
@@ -89,7 +90,7 @@ def test_a_save_that_fails_at_any_write_leaves_a_whole_model_and_can_be_repeated
         path = tmp_path / str(turn)
         before.save(path)
         learner = DEN.load(path)
-        learner._take_over(ALONE, after.network, after.records)
+        learner._commit(STANDALONE, after.network, after.records)
         with failing(turn) as calls:
             said = error_of(ModelFileError, learner.save, path)
         assert "cannot be written: No space left" in said or not said
@@ -182,9 +183,12 @@ def test_a_file_that_changes_while_it_is_read_is_named_or_was_read_before(
 
 def test_two_that_write_at_once_wait_or_are_told(tmp_path: Path) -> None:
     learner = grown()
-    with disk.alone_in(tmp_path):
+    with disk.directory_lock(tmp_path):
         with pytest.raises(CheckpointError, match="another process is writing there"):
             learner.learn(task_for(SKELETON, name="next"), checkpoint=tmp_path)
-        with pytest.raises(OSError, match="another process"), disk.alone_in(tmp_path, patience=0):
+        with (
+            pytest.raises(OSError, match="another process"),
+            disk.directory_lock(tmp_path, patience=0),
+        ):
             pass
     learner.learn(task_for(SKELETON, name="next"), checkpoint=tmp_path)

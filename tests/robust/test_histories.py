@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from torch import Tensor
 
 from builders import (
-    CountedRows,
+    CountedExamples,
     answers,
     contents,
     inputs_for,
@@ -27,14 +27,16 @@ from builders import (
     task_for,
     with_rows,
 )
-from lifelong import journal
-from lifelong.budget import Budget
-from lifelong.den import DEN
-from lifelong.store import ModelFileError
-from lifelong.tasks import Task, TaskError
+from lifelong.learners.den import DEN
+from lifelong.persistence import checkpoint as journal
+from lifelong.persistence.models import ModelFileError
+from lifelong.tasks.task import Task, TaskError
+from lifelong.training.budget import Budget
 
 History: TypeAlias = tuple[str, ...]
-SETTINGS = quick(budget=Budget(steps=8, batch=16, learning_rate=0.02, check_every=4, patience=2))
+SETTINGS = quick(
+    budget=Budget(steps=8, batch_size=16, learning_rate=0.02, check_every=4, patience=2)
+)
 NAMES = ("a", "b", "c", "d")
 TASKS = {
     name: task_for(small_mlp(), kind, seed, name)
@@ -52,7 +54,7 @@ def state(learner: DEN) -> dict[str, Tensor]:
 
 def _from(name: str, breaks_at: int | None = None) -> Task:
     task = TASKS[name]
-    return with_rows(task, train=CountedRows(task.train, breaks_at, KeyboardInterrupt))
+    return with_rows(task, train=CountedExamples(task.train, breaks_at, KeyboardInterrupt))
 
 
 class Histories(RuleBasedStateMachine):

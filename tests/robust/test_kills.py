@@ -6,6 +6,6 @@ from kills import forked, torture
 
 
 def test_twenty_kills_lose_and_tear_nothing(tmp_path: Path) -> None:
-    tally = torture(20, 1, forked, tmp_path)
-    assert tally["kills"] == 20
-    assert tally["with a checkpoint to go on from"] > 0
+    counts = torture(20, 1, forked, tmp_path)
+    assert counts["kills"] == 20
+    assert counts["with a checkpoint to go on from"] > 0

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mutations import Target, limited, mutated, run, run_case, targets
 
-from lifelong.data.files import DataError
-from lifelong.store import MANIFEST, ModelFileError
+from lifelong.persistence.models import MANIFEST, ModelFileError
+from lifelong.tasks.datasets.files import DataError
 
 MADE = targets()
 

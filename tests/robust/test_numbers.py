@@ -21,13 +21,13 @@ from builders import (
     small_mlp,
     task_for,
 )
-from lifelong.baselines import EWC, SI, EWCSettings, SISettings
-from lifelong.budget import Budget
-from lifelong.den import DEN
-from lifelong.learner import Learner
-from lifelong.skeleton import mlp
-from lifelong.solve import ALONE, TrainingError
-from lifelong.tasks import Kind, Task, TaskError
+from lifelong.learners.base import Learner
+from lifelong.learners.baselines import EWC, SI, EWCSettings, SISettings
+from lifelong.learners.den import DEN
+from lifelong.networks.sequential import mlp
+from lifelong.tasks.task import Kind, Task, TaskError
+from lifelong.training.budget import Budget
+from lifelong.training.loop import STANDALONE, TrainingError
 
 X = inputs_for(small_mlp(), 40)
 Y = (X.sum(dim=1) > 0).long()
@@ -52,7 +52,7 @@ INPUTS: dict[str, Callable[[], object]] = {
 
 def whole(learner: Learner) -> bool:
     """All numbers finite, and an answer for every task."""
-    x = inputs_for(learner.network.skeleton, 3)
+    x = inputs_for(learner.network.architecture, 3)
     tensors = [*contents(learner).values(), *answers(learner, x).values()]
     return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
 
@@ -105,7 +105,7 @@ def test_ten_thousand_outputs() -> None:
 
 @pytest.mark.parametrize("features", [1, 100_000])
 def test_one_feature_and_a_hundred_thousand(features: int) -> None:
-    budget = Budget(steps=4, batch=16, check_every=2)
+    budget = Budget(steps=4, batch_size=16, check_every=2)
     x = torch.randn(20, features, generator=random(0))
     tasks = [
         Task(str(n), (x, (x[:, 0] > n / 2).long()), (x, (x[:, 0] > n / 2).long())) for n in (0, 1)
@@ -115,7 +115,7 @@ def test_one_feature_and_a_hundred_thousand(features: int) -> None:
 
 @pytest.mark.parametrize("grows", [True, False])
 def test_a_head_of_zeros_selects_nothing_and_harms_nothing(grows: bool) -> None:
-    settings = quick(head=1.0, expand=grows, split=grows)
+    settings = quick(head_l1=1.0, expand=grows, split=grows)
     learner = learned(small_mlp(), [task_for(small_mlp(), seed=n) for n in (1, 2)], settings)
     assert all(group.selected == 0 for group in learner.records[1].groups.values())
     assert whole(learner)
@@ -124,7 +124,7 @@ def test_a_head_of_zeros_selects_nothing_and_harms_nothing(grows: bool) -> None:
 def test_a_loss_that_is_not_finite_names_stage_and_setting_and_rolls_back() -> None:
     learner = learned(small_mlp(), [task_for(small_mlp(), seed=1)], quick())
     before = contents(learner)
-    wild = Budget(steps=60, batch=16, learning_rate=1e30, check_every=1, patience=60)
+    wild = Budget(steps=60, batch_size=16, learning_rate=1e30, check_every=1, patience=60)
     learner.settings = quick(budget=wild)
     with pytest.raises(TrainingError, match=r"second: retrain: .* became (nan|inf).*learning_rate"):
         learner.learn(task_for(small_mlp(), seed=2, name="second"))
@@ -162,7 +162,7 @@ def test_inputs_that_overflow_the_network_get_no_answer_rather_than_a_wrong_one(
     known = type(learner.network)(small_mlp()).remember(
         Task("t", (X, CLASSES), (X, CLASSES)), network.with_tensors(strong)
     )
-    learner._take_over(ALONE, known, learner.records)
+    learner._commit(STANDALONE, known, learner.records)
     assert learner.predict_proba(X, task="t").shape == (40, 3)
     for predict in (learner.predict_proba, learner.predict):
         with pytest.raises(TaskError, match="overflow the network"):

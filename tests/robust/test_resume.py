@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from builders import (
+    ARCHITECTURES,
     BUDGET,
-    SKELETONS,
-    CountedRows,
+    CountedExamples,
     contents,
     learned,
     quick,
@@ -22,8 +22,8 @@ from builders import (
     tensors_of,
     with_rows,
 )
-from lifelong import journal
-from lifelong.baselines import (
+from lifelong.learners.base import Learner
+from lifelong.learners.baselines import (
     EWC,
     IMM,
     SI,
@@ -34,15 +34,15 @@ from lifelong.baselines import (
     ProgressiveSettings,
     Single,
     SISettings,
-    Training,
+    TrainingSettings,
 )
-from lifelong.budget import Budget
-from lifelong.den import DEN
-from lifelong.journal import CheckpointError
-from lifelong.learner import Learner
+from lifelong.learners.den import DEN
+from lifelong.persistence import checkpoint as journal
+from lifelong.persistence.checkpoint import CheckpointError
 from lifelong.records import TaskRecord
-from lifelong.solve import TrainingError
-from lifelong.tasks import DatasetRows, Task
+from lifelong.tasks.task import DatasetExamples, Task
+from lifelong.training.budget import Budget
+from lifelong.training.loop import TrainingError
 
 
 class Stop(BaseException):
@@ -59,14 +59,16 @@ def every_look(monkeypatch: pytest.MonkeyPatch) -> None:
 def stop_after(looks: int, patch: pytest.MonkeyPatch) -> None:
     """Stop at a look at the validation loss, after what is written there."""
     left = iter(range(looks))
-    keep = journal.Journal.keep
+    keep = journal.Checkpoint.keep
 
-    def keep_and_stop(self: journal.Journal, page: Callable[[], journal.Page]) -> None:
-        keep(self, page)
+    def keep_and_stop(
+        self: journal.Checkpoint, snapshot: Callable[[], journal.StageSnapshot]
+    ) -> None:
+        keep(self, snapshot)
         if next(left, None) is None:
             raise Stop
 
-    patch.setattr(journal.Journal, "keep", keep_and_stop)
+    patch.setattr(journal.Checkpoint, "keep", keep_and_stop)
 
 
 def stopped_everywhere(
@@ -94,12 +96,12 @@ def unhurried(records: tuple[TaskRecord, ...]) -> object:
     ]
 
 
-@pytest.mark.parametrize("name", SKELETONS)
+@pytest.mark.parametrize("name", ARCHITECTURES)
 def test_a_learn_that_was_stopped_goes_on_to_the_bit(name: str, tmp_path: Path) -> None:
-    skeleton = SKELETONS[name]()
-    first, second = stream_for(skeleton, "one output", "subtasks")
+    architecture = ARCHITECTURES[name]()
+    first, second = stream_for(architecture, "one output", "subtasks")
     settings = quick(sigma=0.0)
-    base, expected = (learned(skeleton, [first], settings) for _ in range(2))
+    base, expected = (learned(architecture, [first], settings) for _ in range(2))
     expected.learn(second)
     resumed = 0
     for learner in stopped_everywhere(
@@ -118,7 +120,7 @@ METHODS: dict[str, Callable[[], Learner]] = {
     "SI": lambda: SI(small_mlp(), SISettings(budget=BUDGET)),
     "IMM": lambda: IMM(small_mlp(), IMMSettings(budget=BUDGET)),
     "Progressive": lambda: Progressive(small_mlp(), ProgressiveSettings(budget=BUDGET)),
-    "Single": lambda: Single(small_mlp(), Training(budget=BUDGET)),
+    "Single": lambda: Single(small_mlp(), TrainingSettings(budget=BUDGET)),
 }
 
 
@@ -163,17 +165,17 @@ class Pairs:
 
 
 def from_dataset(task: Task) -> Task:
-    return with_rows(task, train=DatasetRows(Pairs(task), task.kind, task.outputs))
+    return with_rows(task, train=DatasetExamples(Pairs(task), task.kind, task.outputs))
 
 
 @pytest.mark.parametrize("given", [lambda task: task, from_dataset], ids=["memory", "data set"])
 def test_learning_together_goes_on_to_the_bit_in_passes_of_different_length(
     given: Callable[[Task], Task], tmp_path: Path
 ) -> None:
-    skeleton = small_mlp()
+    architecture = small_mlp()
     sizes = enumerate((50, 33))
-    tasks = [given(task_for(skeleton, seed=n, name=str(n), rows=rows)) for n, rows in sizes]
-    base = Joint(skeleton, Training(budget=BUDGET))
+    tasks = [given(task_for(architecture, seed=n, name=str(n), rows=rows)) for n, rows in sizes]
+    base = Joint(architecture, TrainingSettings(budget=BUDGET))
     expected = copy.copy(base)
     expected.learn_together(tasks)
     act = lambda learner, at: learner.learn_together(tasks, checkpoint=at)  # noqa: E731
@@ -191,7 +193,7 @@ def stopped(learner: DEN, task: Task, checkpoint: Path, looks: int = 1) -> None:
 
 def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
     task = task_for(small_mlp())
-    first, second = CountedRows(task.train), CountedRows(task.train)
+    first, second = CountedExamples(task.train), CountedExamples(task.train)
     stopped(DEN(small_mlp(), quick()), with_rows(task, train=first), tmp_path, looks=1)
     DEN(small_mlp(), quick()).learn(with_rows(task, train=second), checkpoint=tmp_path)
     # A batch to see that it is the same data; one to be where the pass was, with three batches a
@@ -201,13 +203,13 @@ def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
 
 def test_the_checkpoint_stays_until_the_model_is_saved(tmp_path: Path) -> None:
     """Who is killed between the two need not learn again."""
-    skeleton, at = small_mlp(), tmp_path / "checkpoint"
-    task = task_for(skeleton)
-    learner = DEN(skeleton, quick())
+    architecture, at = small_mlp(), tmp_path / "checkpoint"
+    task = task_for(architecture)
+    learner = DEN(architecture, quick())
     learner.learn(task, checkpoint=at)
-    again = DEN(skeleton, quick())
+    again = DEN(architecture, quick())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lifelong.solve._Training", pytest.fail)
+        patch.setattr("lifelong.training.loop._Loop", pytest.fail)
         again.learn(task, checkpoint=at)
     assert same(contents(again), contents(learner))
     learner.save(tmp_path / "model")
@@ -227,7 +229,7 @@ def test_the_next_task_takes_over_the_directory_of_one_that_was_learned(tmp_path
     [
         (lambda: DEN(small_mlp(), quick(), seed=1), "seed is 0 there, now 1"),
         (lambda: DEN(small_mlp(), quick(mu=0.5)), "setting mu is 0.1 there, now 0.5"),
-        (lambda: Single(small_mlp(), Training(budget=BUDGET)), "method is DEN there"),
+        (lambda: Single(small_mlp(), TrainingSettings(budget=BUDGET)), "method is DEN there"),
         (
             lambda: learned(small_mlp(), [task_for(small_mlp(), seed=5)], quick()),
             "network is .* there",
@@ -266,7 +268,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
 
 def test_a_training_that_diverged_leaves_no_checkpoint(tmp_path: Path) -> None:
     """To go on from it would end in the same error, and another setting could not use it."""
-    wild = Budget(steps=60, batch=16, learning_rate=1e30, check_every=1, patience=60)
+    wild = Budget(steps=60, batch_size=16, learning_rate=1e30, check_every=1, patience=60)
     with pytest.raises(TrainingError):
         DEN(small_mlp(), quick(budget=wild)).learn(task_for(small_mlp()), checkpoint=tmp_path)
     DEN(small_mlp(), quick()).learn(task_for(small_mlp()), checkpoint=tmp_path)
@@ -286,13 +288,13 @@ def test_a_write_takes_a_small_part_of_the_time(
         write(file, content)
 
     monkeypatch.setattr(journal, "replace_file", slow)
-    page = journal.Page("a stage", False, {}, {"t": torch.zeros(3)})
+    snapshot = journal.StageSnapshot("a stage", False, {}, {"t": torch.zeros(3)})
     written = []
-    with journal.Journal.at(tmp_path, {}) as kept:
+    with journal.Checkpoint.at(tmp_path, {}) as kept:
         for _ in range(2000):
             now[0] += 0.1
             before = now[0]
-            kept.keep(lambda: page)
+            kept.keep(lambda: snapshot)
             if now[0] > before:
                 written.append(before)
     assert len(written) > 5

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from builders import (
     BUDGET,
-    CountedRows,
+    CountedExamples,
     contents,
     inputs_for,
     learned,
@@ -28,11 +28,11 @@ from builders import (
     task_for,
     with_rows,
 )
-from lifelong.baselines import Finetuning, Turns
-from lifelong.den import DEN
-from lifelong.disk import digest_of
-from lifelong.learner import Learner
-from lifelong.tasks import TaskError
+from lifelong.learners.base import Learner
+from lifelong.learners.baselines import Finetuning, SequentialSettings
+from lifelong.learners.den import DEN
+from lifelong.persistence.files import digest_of
+from lifelong.tasks.task import TaskError
 
 X = inputs_for(small_mlp(), 20)
 
@@ -43,13 +43,13 @@ def asked_all_the_time(learner: Learner, task: str) -> Iterator[list[Tensor]]:
     told: list[Tensor] = []
     over = threading.Event()
 
-    def ask() -> None:
+    def objective() -> None:
         while not over.is_set():
             answer = learner.predict_proba(X, task=task)
             if not any(torch.equal(answer, known) for known in told):
                 told.append(answer)
 
-    threads = [threading.Thread(target=ask) for _ in range(3)]
+    threads = [threading.Thread(target=objective) for _ in range(3)]
     for thread in threads:
         thread.start()
     yield told
@@ -61,7 +61,7 @@ def asked_all_the_time(learner: Learner, task: str) -> Iterator[list[Tensor]]:
 def test_predictions_are_those_of_before_or_of_after_while_another_thread_learns() -> None:
     """By a method that forgets, so that the two differ."""
     first, *others = stream_for(small_mlp(), "one output", "subtasks", "one output")
-    learner = Finetuning(small_mlp(), Turns(budget=BUDGET))
+    learner = Finetuning(small_mlp(), SequentialSettings(budget=BUDGET))
     learner.learn(first)
     allowed = [learner.predict_proba(X, task=first.name)]
     with asked_all_the_time(learner, first.name) as told:
@@ -95,7 +95,7 @@ def test_two_that_learn_at_once_are_told() -> None:
     told: list[str] = []
     task = task_for(small_mlp())
 
-    class Meanwhile(CountedRows):
+    class Meanwhile(CountedExamples):
         def batches(self, *given):  # type: ignore[no-untyped-def]
             if not told:
                 with pytest.raises(TaskError, match="is learning already") as caught:

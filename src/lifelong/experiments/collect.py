@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import final
 
 from lifelong.experiments.recipes import Entry, Recipe
-from lifelong.experiments.stored import Places, StoredError, failure, find
-from lifelong.paper.measured import Measured
+from lifelong.experiments.stored import RunPaths, StoredError, failure, find
+from lifelong.reproduction.measured import Measured
 
 
 @final
@@ -29,7 +29,7 @@ def collect(
     parts: Sequence[str] = (),
 ) -> Collected:
     """Every run of a recipe that is stored; damaged ones are named and left where they are."""
-    places = Places(out)
+    places = RunPaths(out)
     measured: list[Measured] = []
     missing: list[str] = []
     damaged: list[str] = []

@@ -31,12 +31,12 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     """One method on one stream with one seed.
 
     Attributes:
-        data: name of the data set, as `lifelong.data.load` knows it.
+        data: name of the data set, as `lifelong.tasks.datasets.load` knows it.
         options: of that data set.
         tasks: how many of its tasks, from the first.
         network: the base network.
         scale: factor of its widths for this run; capacity is still counted against the base.
-        method: as in `lifelong.methods`.
+        method: as in `lifelong.learners.registry`.
         settings: all of them, defaults included: a changed default is another run.
         seed: of the data and of the training.
         rows: that are scored: "test", or "valid" to choose settings by.

@@ -13,28 +13,35 @@ from typing import Any, final
 import msgspec
 import torch
 
-from lifelong.budget import SettingError
-from lifelong.data import load
-from lifelong.den import DEN
-from lifelong.disk import alone_in, make_directory, replace_file
+from lifelong.evaluation.measure import (
+    ProgressCallback,
+    ResumePoint,
+    RunMetadata,
+    measure,
+    measure_finetuning,
+    no_progress,
+)
+from lifelong.evaluation.results import ResultError, ResultMatrix
+from lifelong.evaluation.runs import Run
 from lifelong.experiments.configuration import Configuration, NetworkPlan
-from lifelong.experiments.stored import Experiment, Places, StoredRun, find, from_json, to_json
-from lifelong.journal import CheckpointError
-from lifelong.learner import Learner
-from lifelong.measure import Kept, Origin, Watch, measure, measure_finetuning, unwatched
-from lifelong.methods import Method
-from lifelong.methods import method as method_named
-from lifelong.results import ResultError, ResultMatrix
-from lifelong.runs import Run
-from lifelong.skeleton import Chain, base_parameters, convnet, mlp
-from lifelong.store import ModelFileError
-from lifelong.streams import Stream
+from lifelong.experiments.stored import Experiment, RunPaths, StoredRun, find, from_json, to_json
+from lifelong.learners.base import Learner
+from lifelong.learners.den import DEN
+from lifelong.learners.registry import Method
+from lifelong.learners.registry import method as method_named
+from lifelong.networks.sequential import Sequential, base_parameters, convnet, mlp
+from lifelong.persistence.checkpoint import CheckpointError
+from lifelong.persistence.files import directory_lock, make_directory, replace_file
+from lifelong.persistence.models import ModelFileError
+from lifelong.tasks.datasets import load
+from lifelong.tasks.streams import Stream
+from lifelong.training.budget import SettingError
 
 PROGRESS, TRAININGS = "progress.json", "trainings"
-_AFTERWARDS = ("keep", "noise")  # settings of the finetuning alone: DEN's run does without
+_AFTERWARDS = ("shrink", "perturb")  # settings of the finetuning alone: DEN's run does without
 
 
-class Elsewhere(RuntimeError):
+class RunLocked(RuntimeError):
     """The run is being made by another process."""
 
 
@@ -53,8 +60,8 @@ class Job:
         return self.label or str(self.configuration)
 
     @property
-    def places(self) -> Places:
-        return Places(self.out)
+    def places(self) -> RunPaths:
+        return RunPaths(self.out)
 
     @property
     def needs(self) -> Configuration | None:
@@ -63,10 +70,10 @@ class Job:
         return before_finetuning(self.configuration) if row.finetunes else None
 
 
-def perform(job: Job, watch: Watch = unwatched) -> StoredRun:
+def perform(job: Job, progress: ProgressCallback = no_progress) -> StoredRun:
     """Make the run unless it is there, store it, and clear away what it went on from.
 
-    Raises `Elsewhere` if another process is making the same run right now.
+    Raises `RunLocked` if another process is making the same run right now.
     """
     places, configuration = job.places, job.configuration
     working = places.working(configuration)
@@ -74,7 +81,7 @@ def perform(job: Job, watch: Watch = unwatched) -> StoredRun:
     with _alone(working):
         found = find(places, configuration)
         if found is None:
-            content = to_json(_make(job, working, watch))
+            content = to_json(_make(job, working, progress))
             keep(places.run(configuration), content)
             found = from_json(content)  # the numbers as they are stored, whoever asks first
         places.failed(configuration).unlink(missing_ok=True)
@@ -86,18 +93,18 @@ def perform(job: Job, watch: Watch = unwatched) -> StoredRun:
 def _alone(working: Path) -> Iterator[None]:
     with ExitStack() as held:
         try:
-            held.enter_context(alone_in(working, patience=0.0))
+            held.enter_context(directory_lock(working, patience=0.0))
         except OSError as error:
             if error.errno != errno.EBUSY:
                 raise
-            raise Elsewhere("another process is making this run") from error
+            raise RunLocked("another process is making this run") from error
         yield
 
 
 def keep(file: Path, content: bytes) -> None:
     """Write a file whole or not at all, one writer in a directory at a time."""
     make_directory(file.parent)
-    with alone_in(file.parent):
+    with directory_lock(file.parent):
         replace_file(file, content)
 
 
@@ -108,7 +115,7 @@ def before_finetuning(configuration: Configuration) -> Configuration:
     return msgspec.structs.replace(configuration, method=DEN.method, settings=settings)
 
 
-def skeleton(plan: NetworkPlan, inputs: tuple[int, ...], scale: float = 1.0) -> Chain:
+def architecture(plan: NetworkPlan, inputs: tuple[int, ...], scale: float = 1.0) -> Sequential:
     """The network of a plan for such inputs, each layer's width times `scale`."""
     widths, filters = (
         tuple(max(1, math.ceil(units * scale)) for units in each)
@@ -137,15 +144,15 @@ def _loaded(data: str, seed: int, options: str) -> Stream:
     return load(data, seed, None, **plain)
 
 
-def _make(job: Job, working: Path, watch: Watch) -> StoredRun:
+def _make(job: Job, working: Path, progress: ProgressCallback) -> StoredRun:
     configuration = job.configuration
     stream, row = stream_of(configuration), method_named(configuration.method)
     learn = _finetuned if row.finetunes else _learned
     try:
-        learner, run = learn(job, stream, row, working, watch)
+        learner, run = learn(job, stream, row, working, progress)
     except CheckpointError:  # of another version of torch, or damaged: do without
         shutil.rmtree(working / TRAININGS, ignore_errors=True)
-        learner, run = learn(job, stream, row, working, watch)
+        learner, run = learn(job, stream, row, working, progress)
     learner.save(job.places.model(configuration), overwrite=True)
     capacity = learner.capacity().parameters / _base_parameters(configuration, learner)
     summary = msgspec.structs.replace(run.summary, capacity=capacity)
@@ -155,20 +162,20 @@ def _make(job: Job, working: Path, watch: Watch) -> StoredRun:
 
 def _base_parameters(configuration: Configuration, learner: Learner[Any]) -> int:
     """Of DNN-MTL on the base network, whatever the scale of this run."""
-    inputs = tuple(learner.network.skeleton.inputs)
-    base = skeleton(configuration.network, inputs)
+    inputs = tuple(learner.network.architecture.inputs)
+    base = architecture(configuration.network, inputs)
     return base_parameters(base, [known.outputs for known in learner.network.tasks])
 
 
 def _learned(
-    job: Job, stream: Stream, row: Method, working: Path, watch: Watch
+    job: Job, stream: Stream, row: Method, working: Path, progress: ProgressCallback
 ) -> tuple[Learner[Any], Run]:
     learner, kept = _where_it_was(job, stream, row, working)
-    return learner, measure(learner, stream, _origin(job, row), watch=watch, kept=kept)
+    return learner, measure(learner, stream, _metadata(job, row), progress=progress, kept=kept)
 
 
 def _finetuned(
-    job: Job, stream: Stream, row: Method, working: Path, watch: Watch
+    job: Job, stream: Stream, row: Method, working: Path, progress: ProgressCallback
 ) -> tuple[Learner[Any], Run]:
     """From DEN's stored model where there is one, else DEN is learned first."""
     before = before_finetuning(job.configuration)
@@ -176,16 +183,16 @@ def _finetuned(
     if learner is None:
         den = method_named(before.method)
         first = replace(job, configuration=before)
-        learner, _ = _learned(first, stream, den, working, watch)
+        learner, _ = _learned(first, stream, den, working, progress)
     learner.settings = _settings(job.configuration, row)
     checkpoint = working / TRAININGS / "together"
-    origin = _origin(job, row)
-    run = measure_finetuning(learner, stream, origin, watch=watch, checkpoint=checkpoint)
+    metadata = _metadata(job, row)
+    run = measure_finetuning(learner, stream, metadata, progress=progress, checkpoint=checkpoint)
     return learner, run
 
 
-def _origin(job: Job, row: Method) -> Origin:
-    return Origin(job.configuration.data, row.about, job.command)
+def _metadata(job: Job, row: Method) -> RunMetadata:
+    return RunMetadata(job.configuration.data, row.about, job.command)
 
 
 def _stored_model(place: Path, stream: Stream, row: Method, device: str) -> Learner[Any] | None:
@@ -214,14 +221,14 @@ class _Progress(msgspec.Struct, frozen=True):
 
 def _where_it_was(
     job: Job, stream: Stream, row: Method, working: Path
-) -> tuple[Learner[Any], Kept]:
+) -> tuple[Learner[Any], ResumePoint]:
     """The learner and its results when the run was killed; a new one if there is nothing."""
     configuration = job.configuration
     checkpoint = working / TRAININGS / "one by one"
     found = _found(configuration, row, working, job.device)
     if found is None:
         inputs = next(iter(stream)).shape
-        base = skeleton(configuration.network, inputs, configuration.scale)
+        base = architecture(configuration.network, inputs, configuration.scale)
         settings = _settings(configuration, row)
         learner = row.learner(base, settings, seed=configuration.seed, device=job.device)
         results = None
@@ -231,7 +238,7 @@ def _where_it_was(
     def after(results: ResultMatrix) -> None:
         _write_progress(configuration, learner, results, working)
 
-    return learner, Kept(results, checkpoint, after)
+    return learner, ResumePoint(results, checkpoint, after)
 
 
 def _found(

@@ -12,11 +12,11 @@ from typing import Any, Literal, TypeAlias, final, get_args
 
 import msgspec
 
-from lifelong.budget import Budget
+from lifelong.experiments.choices import tuned_settings
 from lifelong.experiments.configuration import Configuration, NetworkPlan
-from lifelong.experiments.tuned import tuned_settings
-from lifelong.methods import METHODS
-from lifelong.methods import method as method_named
+from lifelong.learners.registry import METHODS
+from lifelong.learners.registry import method as method_named
+from lifelong.training.budget import Budget
 
 Size: TypeAlias = Literal["small", "paper"]
 SEEDS = (0, 1, 2, 3, 4)
@@ -180,8 +180,8 @@ def figure3_cifar100(size: Size) -> Recipe:
         "at most 600 steps a training, of 64 rows; the data is the paper's",
         data=DataPlan("cifar-100", 10),
         network=alexnet if paper else small,
-        budget=Budget() if paper else Budget(steps=600, batch=64),
-        entries=_figure3(10, progressive=0.31, den={"start": 1.0, "limit": 0.15}),
+        budget=Budget() if paper else Budget(steps=600, batch_size=64),
+        entries=_figure3(10, progressive=0.31, den={"initial_width": 1.0, "max_new_units": 0.15}),
     )
 
 
@@ -331,9 +331,9 @@ def _on_animals(size: Size, name: str, data: DataPlan, what: str) -> Recipe:
         data=data if paper else DataPlan(data.name, 10, data.options),
         network=_PAPER_MLP if paper else _SMALL_MLP,
         budget=Budget() if paper else _SMALL_BUDGET,
-        entries=_figure3(50, progressive=0.1, den={"start": 1.0, "limit": 0.07})
+        entries=_figure3(50, progressive=0.1, den={"initial_width": 1.0, "max_new_units": 0.07})
         if paper
-        else _figure3(10, progressive=0.15, den={"start": 1.0, "limit": 0.12}),
+        else _figure3(10, progressive=0.15, den={"initial_width": 1.0, "max_new_units": 0.12}),
     )
 
 
@@ -366,7 +366,7 @@ def _figure3(
         for factor in (0.5, 2.0, 4.0)
     ]
     grown = [
-        Entry(name, CAPACITY, changes={**den, "limit": limit})
+        Entry(name, CAPACITY, changes={**den, "max_new_units": limit})
         for limit in (0.03, 0.06, 0.25)
         for name in ("DEN", "DEN-Finetune")
     ]

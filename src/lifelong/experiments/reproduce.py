@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+from lifelong.experiments.choices import tuned
 from lifelong.experiments.collect import Collected, collect
 from lifelong.experiments.recipes import RECIPES, Recipe, recipe
-from lifelong.experiments.tuned import tuned
-from lifelong.paper.claims import Evidence, Finding, findings
-from lifelong.paper.figures import TITLES, write_combined, write_figure
-from lifelong.paper.reproduction import Chosen, page, read_summary, write_summary
+from lifelong.reproduction.claims import Evidence, Finding, findings
+from lifelong.reproduction.figures import TITLES, write_combined, write_figure
+from lifelong.reproduction.page import Chosen, page, read_summary, write_summary
 
 SUMMARY = "summary.json"
 _TO_TRY = ("rehearsal",)

@@ -35,13 +35,13 @@ SPACES: Mapping[str, Space] = MappingProxyType(
         "DNN-Progressive": {"mu": _MU},
         "DEN": {
             "mu": _MU,
-            "head": _HEAD,
+            "head_l1": _HEAD,
             "gamma": Range(0.1, 3.0),
             "sigma": Range(0.01, 0.3),
         },
-        "L2-Selective": {"mu": _MU, "head": _HEAD, "lam": Range(1e-5, 0.1)},
-        "DEN-Constant-13": {"mu": _MU, "head": _HEAD},
-        "DEN-Constant-20": {"mu": _MU, "head": _HEAD},
-        "DEN-Dynamic": {"mu": _MU, "head": _HEAD, "gamma": Range(0.1, 3.0)},
+        "L2-Selective": {"mu": _MU, "head_l1": _HEAD, "lam": Range(1e-5, 0.1)},
+        "DEN-Constant-13": {"mu": _MU, "head_l1": _HEAD},
+        "DEN-Constant-20": {"mu": _MU, "head_l1": _HEAD},
+        "DEN-Dynamic": {"mu": _MU, "head_l1": _HEAD, "gamma": Range(0.1, 3.0)},
     }
 )

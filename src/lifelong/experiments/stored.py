@@ -18,8 +18,8 @@ from typing import Any, final
 
 import msgspec
 
+from lifelong.evaluation.runs import Run, RunError
 from lifelong.experiments.configuration import Configuration, differences
-from lifelong.runs import Run, RunError
 
 RUNS, FAILED, MODELS, WORKING = "runs", "failed", "models", "working"
 DAMAGED = ".damaged"
@@ -62,7 +62,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 @final
 @dataclass(frozen=True)
-class Places:
+class RunPaths:
     """Where the parts of a run are below a directory."""
 
     out: Path
@@ -111,7 +111,7 @@ def read(file: Path) -> StoredRun:
         raise StoredError(f"{file}: {error}") from error
 
 
-def find(places: Places, configuration: Configuration) -> StoredRun | None:
+def find(places: RunPaths, configuration: Configuration) -> StoredRun | None:
     """The run of this configuration, if it is there."""
     file = places.run(configuration)
     if not file.exists():
@@ -125,7 +125,7 @@ def find(places: Places, configuration: Configuration) -> StoredRun | None:
     return stored
 
 
-def failure(places: Places, configuration: Configuration) -> Failure | None:
+def failure(places: RunPaths, configuration: Configuration) -> Failure | None:
     """Why this run failed last time, if it did."""
     file = places.failed(configuration)
     try:

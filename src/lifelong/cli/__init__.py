@@ -1,0 +1,1 @@
+"""The command `lifelong`: parsing and printing only."""

@@ -1,0 +1,94 @@
+"""Commands that tell what there is: `list` and `data`."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from rich.console import Console
+from tyro.conf import Positional, arg
+
+from lifelong.cli.common import Refusal, plainly, print_json, two_columns
+
+
+def list_command(json: bool = False) -> None:
+    """Tell which recipes, methods and data sets there are, and whether their files are.
+
+    Args:
+        json: As JSON.
+    """
+    with plainly():
+        from lifelong.experiments.recipes import RECIPES
+        from lifelong.learners.registry import METHODS
+        from lifelong.tasks.datasets import names
+        from lifelong.tasks.datasets.files import data_directory
+        from lifelong.tasks.datasets.presence import files_present
+
+        recipes = [named("paper") for named in RECIPES.values()]
+        sets = [name for name in names() if not name.startswith("features:")]
+        sets += sorted({r.data.name for r in recipes if r.data.name not in sets})
+        there = {name: files_present(name) for name in sets}
+        if json:
+            print_json(
+                {
+                    "recipes": [
+                        {"name": r.name, "title": r.title, "data": r.data.name, "parts": r.parts}
+                        for r in recipes
+                    ],
+                    "methods": [
+                        {"name": m.name, "about": m.about, "citation": m.citation}
+                        for m in METHODS.values()
+                    ],
+                    "data": [{"name": n, "files": found} for n, found in there.items()],
+                }
+            )
+            return
+        console = Console()
+        console.print(
+            two_columns("Recipes", {r.name: r.title for r in recipes}),
+            two_columns("Methods", {m.name: m.about for m in METHODS.values()}),
+            two_columns(
+                f"Data sets; files in {data_directory()}",
+                {name: "there" if found else "not there" for name, found in there.items()},
+            ),
+        )
+
+
+def data_command(
+    action: Annotated[Literal["get", "check"], Positional, arg(metavar="get|check")],
+    name: Annotated[str, Positional, arg(metavar="NAME")],
+    /,
+    data_dir: Annotated[Path | None, arg(metavar="DIR")] = None,
+    json: bool = False,
+) -> None:
+    """Get the files of a data set, or check those that are there; `lifelong list` names them.
+
+    Files are in --data-dir, else in $LIFELONG_DATA, else in the platform's cache directory.
+
+    Args:
+        action: "get" downloads what is not there, from its publisher and checked against the
+            published hash, and then checks; "check" downloads nothing.
+        name: The data set, such as mnist or features:PATH.npz.
+        data_dir: Directory of data files.
+        json: Print what was found as JSON.
+    """
+    with plainly():
+        from lifelong.tasks.datasets import load
+        from lifelong.tasks.datasets.files import data_directory
+        from lifelong.tasks.datasets.presence import files_present
+
+        place = data_directory(data_dir)
+        if action == "check" and not files_present(name, data_dir):
+            raise Refusal(
+                f"the files of {name} are not in {place}; `lifelong data get {name}` gets them "
+                "where they are published, docs/data.md says which go where",
+                1,
+            )
+        stream = load(name, 0, data_dir)
+        first = next(iter(stream))
+        rows = {part: len(getattr(first, part)) for part in ("train", "valid", "test")}
+        if json:
+            print_json({"name": name, "source": stream.source, "tasks": stream.names, **rows})
+            return
+        print(f"{name} is there: {stream.source}")
+        print(
+            f"{len(stream)} tasks; {first.name}: " + ", ".join(f"{n} {p}" for p, n in rows.items())
+        )

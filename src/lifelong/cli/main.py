@@ -1,0 +1,159 @@
+"""The command `lifelong`: parsing only."""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from tyro.conf import Positional, arg
+
+from lifelong.cli.catalogue import data_command, list_command
+from lifelong.cli.common import Refusal
+from lifelong.cli.making import run_command, tune_command
+from lifelong.cli.showing import figure_command, reproduce_command, table_command
+from lifelong.evaluation.runs import Run, RunError
+from lifelong.persistence.models import ModelFileError
+from lifelong.tasks.task import TaskError
+
+_ABOUT = """Networks that keep learning, task after task, and grow only where they must.
+`lifelong COMMAND --help` tells more of a command, `lifelong --version` the version."""
+
+_app = tyro.extras.SubcommandApp()
+_app.command(name="run")(run_command)
+_app.command(name="list")(list_command)
+_app.command(name="table")(table_command)
+_app.command(name="figure")(figure_command)
+_app.command(name="tune")(tune_command)
+_app.command(name="data")(data_command)
+_app.command(name="reproduce")(reproduce_command)
+
+
+class UsageError(ValueError):
+    """An option with a value that is not allowed."""
+
+
+@_app.command(name="demo")
+def _demo(
+    out: Annotated[Path, arg(metavar="DIR")] = Path("runs/demo"),
+    seed: Annotated[int, arg(metavar="N")] = 1,
+    tasks: Annotated[int, arg(metavar="N")] = 10,
+) -> None:
+    """Learn the ten digits one after another, and see what it took.
+
+    DEN, a network for each task (DNN-STL), one network for all tasks at once (DNN-MTL), and four
+    that learn task after task as DEN does, tell each digit from the rest, on data that comes with
+    scikit-learn: no files, no network, about a minute. Ends in a table, and writes report.html and
+    a file of numbers for each method.
+
+    Args:
+        out: Directory to write to; made if it is not there.
+        seed: Of the order of the digits, the parts of the data and the training; 0 or more.
+        tasks: How many of the ten digits to learn, 2 to 10.
+    """
+    if seed < 0:
+        raise UsageError(f"--seed must be 0 or more, not {seed}")
+    if not 2 <= tasks <= 10:
+        raise UsageError(f"--tasks must be 2 to 10, not {tasks}")
+    import torch  # here and not above: --help need not wait for it
+
+    from lifelong.experiments.demo import demo
+
+    torch.set_num_threads(1)  # networks this small are slower on more, far slower on a busy machine
+    demo(out, seed=seed, tasks=tasks)
+
+
+@_app.command(name="report")
+def _report(
+    runs: Annotated[tuple[Path, ...], Positional, arg(metavar="RUN...")],
+    /,
+    out: Annotated[Path, arg(metavar="FILE")] = Path("report.html"),
+) -> None:
+    """See stored runs, or a saved model, in one HTML page that stands by itself.
+
+    How good it is, what it cost, how it grew, who shares what, whether anything drifted, how it was
+    made. Runs must be on the same tasks: of several methods, of several seeds.
+
+    Args:
+        runs: Files of stored runs or directories with some, or the directory of a saved model.
+        out: File to write.
+    """
+    if not runs:
+        raise UsageError("report needs at least one stored run, or the directory of a saved model")
+    from lifelong.report.page import page
+
+    text = page(_stored(runs))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(text, encoding="utf-8")
+    print(out.resolve())
+
+
+@_app.command(name="inspect")
+def _inspect(
+    model: Annotated[Path, Positional, arg(metavar="MODEL")],
+    /,
+    json: bool = False,
+) -> None:
+    """See in the terminal what a saved model is made of: tasks, layers, births, sharing.
+
+    Args:
+        model: Directory that `save` wrote.
+        json: Print all of it as JSON, as a stored run without scores.
+    """
+    from lifelong.evaluation.measure import model_run
+
+    run = model_run(model)
+    if json:
+        sys.stdout.write(run.to_json().decode())
+        return
+    from rich.console import Console
+
+    from lifelong.report.inspection import show
+
+    show(run, Console())
+
+
+def _stored(paths: tuple[Path, ...]) -> tuple[Run, ...]:
+    from lifelong.evaluation.measure import is_model, model_run
+    from lifelong.evaluation.runs import read_runs
+
+    models = [path for path in paths if is_model(path)]
+    if not models:
+        return read_runs(paths)
+    if len(paths) > 1:
+        raise UsageError(
+            f"a saved model has a report of its own, but {models[0]} came with "
+            f"{len(paths) - 1} more; give it alone"
+        )
+    return (model_run(models[0]),)
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run the command line: exit code 0, 2 for bad usage, 1 for what else a user can mend."""
+    given = list(sys.argv[1:] if args is None else args)
+    if given == ["--version"]:
+        print(f"lifelong {version('lifelong')}")
+        return
+    try:
+        _app.cli(prog="lifelong", description=_ABOUT, args=given)
+    except UsageError as error:
+        _stop(str(error), 2)
+    except Refusal as refusal:
+        _stop(str(refusal), refusal.code)
+    except BrokenPipeError:  # who read the output has left, as `head` does: nobody to tell
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        where = f": {error.filename}" if error.filename else ""
+        _stop(f"{error.strerror or error}{where}", 1)
+    except (TaskError, RunError, ModelFileError) as error:
+        _stop(str(error), 1)
+    except KeyboardInterrupt:
+        _stop("stopped; nothing was written", 130)
+
+
+def _stop(message: str, code: int) -> None:
+    print(f"lifelong: {message}", file=sys.stderr)
+    sys.exit(code)

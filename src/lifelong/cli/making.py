@@ -1,0 +1,190 @@
+"""Commands that train: `run` and `tune`."""
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from rich.console import Console
+from tyro.conf import Positional, arg
+
+from lifelong.cli.common import (
+    RESULTS,
+    Methods,
+    Out,
+    RecipeName,
+    Refusal,
+    Seeds,
+    Size,
+    Splits,
+    plainly,
+    print_json,
+    seed_numbers,
+    two_columns,
+)
+
+if TYPE_CHECKING:
+    from lifelong.experiments.recipes import Recipe
+
+
+def run_command(
+    recipe: RecipeName,
+    /,
+    size: Size = "small",
+    seeds: Seeds = (),
+    methods: Methods = (),
+    parts: Splits = (),
+    jobs: Annotated[int | None, arg(metavar="N")] = None,
+    out: Out = RESULTS,
+    device: Annotated[str, arg(metavar="cpu|cuda")] = "cpu",
+    json: bool = False,
+) -> None:
+    """Make the runs of an experiment and store them; `lifelong list` tells which there are.
+
+    What is stored is never made again. Stop it with Ctrl-C, or kill it: the same command goes on
+    where it was. A run that fails is recorded, and the others go on; the exit code is then 1.
+
+    Args:
+        recipe: Which experiment, such as figure3-variation.
+        size: The paper's network and data, or a small one for two cores.
+        seeds: Such as 0-4, or 0 2 5; those of the recipe unless given.
+        methods: Only these.
+        parts: Only these parts of a figure: "tasks" or "capacity".
+        jobs: Runs at the same time, one thread each; as many as there are cores unless given.
+        out: Directory to store them in.
+        device: To train on.
+        json: Print what became of the runs as JSON.
+    """
+    with plainly():
+        from lifelong.experiments.recipes import recipe as named
+        from lifelong.experiments.runner import jobs_of, run
+
+        chosen = named(recipe, size)
+        asked = seed_numbers(seeds) or chosen.seeds
+        todo = jobs_of(
+            chosen, seeds=asked, methods=methods, parts=parts, out=out, device=_device(device)
+        )
+        workers = _workers(jobs)
+        _require_data(chosen)
+        console = Console(stderr=json)
+        if chosen.reduced:
+            console.print(f"Small: {chosen.reduced}.", markup=False, highlight=False)
+        with _resumable():
+            counts = run(todo, workers=workers, console=console)
+        if json:
+            print_json(counts)
+        else:
+            console.print(
+                f"{len(counts.made)} made, {len(counts.there)} there before, "
+                f"{len(counts.failed)} failed, {len(counts.skipped)} left to another process; "
+                f"in {out.resolve() / 'runs'}",
+                highlight=False,
+                soft_wrap=True,
+            )
+        if counts.failed:
+            raise Refusal(
+                f"{len(counts.failed)} of {len(todo)} runs failed; why is in {out / 'failed'}, and "
+                "the same command tries them again",
+                1,
+            )
+
+
+def tune_command(
+    methods: Annotated[tuple[str, ...], Positional, arg(metavar="METHOD...|all")],
+    /,
+    data: Annotated[str, arg(metavar="NAME")],
+    size: Size = "paper",
+    trials: Annotated[int, arg(metavar="N")] = 12,
+    seeds: Annotated[tuple[str, ...], arg(metavar="100-101")] = ("100-101",),
+    tasks: Annotated[int, arg(metavar="N")] = 4,
+    jobs: Annotated[int | None, arg(metavar="N")] = None,
+    out: Out = RESULTS / "tuning",
+    choices: Annotated[Path | None, arg(metavar="DIR")] = None,
+    json: bool = False,
+) -> None:
+    """Choose the settings of methods on validation data; the recipes use what was chosen.
+
+    Every method gets as many trials, the first with its defaults, on the first tasks of its stream,
+    on seeds that are not reported. Stop it with Ctrl-C: the same command goes on where it was.
+
+    Args:
+        methods: One or several, or all that the recipes run on this data.
+        data: The data set, such as mnist-variation.
+        size: Of the recipes' networks.
+        trials: For each method.
+        seeds: 100 or more, such as 100-101.
+        tasks: How many of the stream's, from the first.
+        jobs: Runs at the same time, one thread each; as many as there are cores unless given.
+        out: Directory to store the trials in.
+        choices: Directory to write what was chosen to; the package's own unless given.
+        json: Print what was chosen as JSON.
+    """
+    with plainly():
+        from lifelong.experiments.choices import DIRECTORY, write_choices
+        from lifelong.experiments.tuning import Tuning, tune
+
+        tuning = Tuning(data, size, trials, seed_numbers(seeds), tasks, out)
+        words = f"--data {data} --size {size} --trials {trials} --seeds {' '.join(seeds)}"
+        workers = _workers(jobs)
+        with _resumable():
+            chosen = tune(
+                methods,
+                tuning,
+                workers=workers,
+                console=Console(stderr=json),
+                command=lambda method: f"lifelong tune {method} {words} --tasks {tasks}",
+            )
+        file = write_choices(data, chosen, choices or DIRECTORY)
+        if json:
+            print_json(chosen)
+            return
+        console = Console()
+        console.print(two_columns("Chosen", {m: _in_words(c.settings) for m, c in chosen.items()}))
+        console.print(f"in {file}", highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _resumable() -> Iterator[None]:
+    """Tell who stops it how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        again = shlex.join(["lifelong", *sys.argv[1:]])
+        raise Refusal(
+            f"stopped; what is stored stays, and the same command goes on: {again}", 130
+        ) from None
+
+
+def _device(name: str) -> str:
+    import torch
+
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise Refusal(f"--device {name} cannot be used here: {reason}", 2) from error
+    return name
+
+
+def _workers(jobs: int | None) -> int:
+    if jobs is None:
+        return os.cpu_count() or 1
+    if jobs < 1:
+        raise Refusal(f"--jobs must be 1 or more, not {jobs}", 2)
+    return jobs
+
+
+def _require_data(recipe: "Recipe") -> None:
+    """Fetch what is not there, or say where to put it, once and not in every run."""
+    from lifelong.tasks.datasets import load
+    from lifelong.tasks.datasets.presence import files_present
+
+    if not files_present(recipe.data.name):
+        load(recipe.data.name, recipe.seeds[0], None, **recipe.data.options)
+
+
+def _in_words(settings: dict[str, object]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in settings.items())

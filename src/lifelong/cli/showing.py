@@ -1,0 +1,167 @@
+"""Commands that show stored runs: `table`, `figure` and `reproduce`."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from rich.console import Console
+from tyro.conf import arg
+
+from lifelong.cli.common import (
+    RESULTS,
+    Methods,
+    Out,
+    RecipeName,
+    Refusal,
+    Seeds,
+    Size,
+    Splits,
+    plainly,
+    print_json,
+    seed_numbers,
+)
+
+if TYPE_CHECKING:
+    from lifelong.experiments.collect import Collected
+    from lifelong.experiments.recipes import Recipe
+
+FORMATS = ("png", "svg", "pdf", "csv")
+
+
+def table_command(
+    recipe: RecipeName,
+    /,
+    size: Size = "small",
+    seeds: Seeds = (),
+    methods: Methods = (),
+    parts: Splits = (),
+    out: Out = RESULTS,
+    csv: Annotated[Path | None, arg(metavar="FILE")] = None,
+    json: bool = False,
+) -> None:
+    """Show the stored runs of an experiment as a table: means over seeds.
+
+    AUROC with its standard error; forgetting in points of AUROC; capacity as parameters over those
+    of DNN-MTL on the base network.
+
+    Args:
+        recipe: Which experiment.
+        size: Of which size.
+        seeds: Only of these; those of the recipe unless given.
+        methods: Only of these.
+        parts: Only of these parts of a figure.
+        out: Directory in which `lifelong run` stored the runs.
+        csv: Also write it to this file.
+        json: Print it as JSON.
+    """
+    with plainly():
+        from lifelong.experiments.collect import collect
+        from lifelong.experiments.recipes import recipe as named
+        from lifelong.reproduction.table import as_csv, as_records, as_table
+
+        chosen = named(recipe, size)
+        found = collect(
+            chosen, out, seeds=seed_numbers(seeds) or chosen.seeds, methods=methods, parts=parts
+        )
+        _require_some(found, chosen, out)
+        if csv is not None:
+            csv.parent.mkdir(parents=True, exist_ok=True)
+            csv.write_text(as_csv(found.measured), encoding="utf-8")
+        if json:
+            print_json(
+                {
+                    "recipe": chosen.name,
+                    "size": chosen.size,
+                    "rows": as_records(found.measured),
+                    "missing": found.missing,
+                    "damaged": found.damaged,
+                }
+            )
+            return
+        Console().print(as_table(chosen.title, found.measured))
+        _tell_what_is_not_there(found)
+
+
+def figure_command(
+    recipe: RecipeName,
+    /,
+    size: Size = "small",
+    seeds: Seeds = (),
+    methods: Methods = (),
+    out: Out = RESULTS,
+    to: Annotated[Path | None, arg(metavar="DIR")] = None,
+    formats: Annotated[tuple[str, ...], arg(metavar="png|svg|pdf|csv")] = FORMATS,
+) -> None:
+    """Draw the figure of an experiment from its stored runs: means and standard errors over seeds.
+
+    Args:
+        recipe: Which experiment.
+        size: Of which size.
+        seeds: Only of these; those of the recipe unless given.
+        methods: Only of these.
+        out: Directory in which `lifelong run` stored the runs.
+        to: Directory to draw into; figures in that directory unless given.
+        formats: Which of png, svg, pdf and csv, the numbers that are drawn.
+    """
+    with plainly():
+        from lifelong.experiments.collect import collect
+        from lifelong.experiments.recipes import recipe as named
+        from lifelong.reproduction.figures import write_figure
+
+        unknown = [name for name in formats if name not in FORMATS]
+        if unknown:
+            raise Refusal(f"--formats are of {', '.join(FORMATS)}, not {unknown[0]!r}", 2)
+        chosen = named(recipe, size)
+        found = collect(chosen, out, seeds=seed_numbers(seeds) or chosen.seeds, methods=methods)
+        _require_some(found, chosen, out)
+        _tell_what_is_not_there(found, most=0)
+        place = to or out / "figures"
+        for file in write_figure(chosen.name, chosen.size, found.measured, place, formats):
+            print(file)
+
+
+def reproduce_command(
+    out: Out = RESULTS,
+    to: Annotated[Path, arg(metavar="FILE")] = Path("REPRODUCTION.md"),
+    json: bool = False,
+) -> None:
+    """Make figures, summary.json and REPRODUCTION.md from the stored runs of all recipes.
+
+    Each claim of the paper gets a verdict; what was not run is said to be not measured.
+
+    Args:
+        out: Directory in which `lifelong run` stored the runs; summary and figures go there too.
+        to: File for the page.
+        json: Print the summary as JSON.
+    """
+    with plainly():
+        from lifelong.experiments.reproduce import reproduce
+
+        made = reproduce(out, to)
+        for line in made.damaged:
+            print(f"lifelong: damaged, left out: {line}", file=sys.stderr)
+        if json:
+            print_json(made.findings)
+            return
+        for file in made.files:
+            print(file)
+
+
+def _require_some(found: "Collected", recipe: "Recipe", out: Path) -> None:
+    if not found.measured:
+        _tell_what_is_not_there(found, most=0)
+        raise Refusal(
+            f"no stored run of {recipe.name} at size {recipe.size} in {out / 'runs'}; make some "
+            f"with `lifelong run {recipe.name} --size {recipe.size}`, or say where they are with "
+            "--out",
+            1,
+        )
+
+
+def _tell_what_is_not_there(found: "Collected", most: int = 5) -> None:
+    for line in found.damaged:
+        print(f"lifelong: damaged, left out: {line}", file=sys.stderr)
+    for line in found.missing[:most]:
+        print(f"lifelong: not there: {line}", file=sys.stderr)
+    if len(found.missing) > most > 0:
+        print(f"lifelong: not there: {len(found.missing) - most} more", file=sys.stderr)

@@ -1,0 +1,227 @@
+"""How well a learner knows its tasks: AUROC and accuracy, task after task.
+
+AUROC is the paper's measure. A binary task scores the mean over its outputs (subtasks), a task of
+classes the mean over its classes, each against the rest. Accuracy is the share of right answers: of
+binary outputs at a threshold of one half, of classes by the largest probability.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, TypeAlias, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
+from torch import Tensor
+
+from lifelong.evaluation.results import ResultMatrix
+from lifelong.records import Capacity
+from lifelong.tasks.streams import Stream
+from lifelong.tasks.task import Examples, Kind, Task, TaskError
+
+Metric: TypeAlias = Callable[[Kind, NDArray[Any], NDArray[Any]], float]
+
+BATCH = 2048  # rows predicted at once
+
+
+class ContinualLearner(Protocol):
+    """Whatever learns task after task and can say how it sees each of them."""
+
+    def learn(self, task: Task) -> Any: ...
+
+    def predict_proba(self, x: Tensor, *, task: str) -> Tensor: ...
+
+    def capacity(self, as_of: str | None = None) -> Capacity: ...
+
+
+@final
+@dataclass(frozen=True)
+class Step:
+    """One task learned: what the learner reported, and the results up to here."""
+
+    task: str
+    record: Any
+    results: ResultMatrix
+
+
+def evaluate(learner: ContinualLearner, stream: Stream) -> ResultMatrix:
+    """Learn each task of a stream, and after each score all tasks learned so far on test rows."""
+    return [step.results for step in steps(learner, stream)][-1]
+
+
+def steps(
+    learner: ContinualLearner,
+    stream: Stream,
+    learn: Callable[[Task], Any] | None = None,
+    done: ResultMatrix | None = None,
+) -> Iterator[Step]:
+    """`evaluate` one task at a time, for who wants to look on or to save on the way.
+
+    Test rows of earlier tasks are kept, training and validation rows are not. `learn` stands in
+    for the learner's own; `done` are the results of the tasks that the learner knows already.
+    """
+    so_far = _SoFar(stream.source)
+    known = () if done is None else done.tasks
+    if done is not None:
+        so_far.recall(done, stream.names)
+    for task in stream:
+        name = task.name
+        so_far.expect(task)
+        if name in known:
+            del task  # before the next task is made, or two would be in memory
+            continue
+        record, seconds = timed(partial(learn or learner.learn, task))
+        del task
+        yield Step(name, record, so_far.score(learner, name, seconds))
+
+
+def timed(learn: Callable[[], Any]) -> tuple[Any, float]:
+    """What it reports, and its seconds.
+
+    A learning that was taken up where it was interrupted took longer than it did here; its record
+    knows.
+    """
+    start = time.perf_counter()
+    record = learn()
+    return record, max(time.perf_counter() - start, getattr(record, "seconds", 0.0))
+
+
+def auroc(kind: Kind, labels: NDArray[Any], probabilities: NDArray[Any]) -> float:
+    """Mean area under the ROC curve: over the outputs, or over the classes against the rest."""
+    hits = labels if kind is Kind.BINARY else labels[:, None] == np.arange(probabilities.shape[1])
+    columns = zip(hits.T, probabilities.T, strict=True)
+    return float(np.mean([roc_auc_score(truth, score) for truth, score in columns]))
+
+
+def accuracy(kind: Kind, labels: NDArray[Any], probabilities: NDArray[Any]) -> float:
+    """Share of right answers."""
+    if kind is Kind.BINARY:
+        return float(((probabilities >= 0.5) == (labels == 1)).mean())
+    return float((probabilities.argmax(axis=1) == labels).mean())
+
+
+METRICS: dict[str, Metric] = {"auroc": auroc, "accuracy": accuracy}
+
+
+def score(
+    learner: ContinualLearner, name: str, rows: Examples, *, kind: Kind, outputs: int
+) -> dict[str, float]:
+    """Every measure of one task on some rows of it."""
+    labels, probabilities = _predicted(learner, name, rows)
+    _check_predictions(name, (len(labels), outputs), probabilities)
+    return {measure: call(kind, labels, probabilities) for measure, call in METRICS.items()}
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _ScoredTask:
+    """What is kept of a task that was learned."""
+
+    name: str
+    test: Examples
+    kind: Kind
+    outputs: int
+
+
+@final
+class _SoFar:
+    """What is known of the tasks learned, and their test rows."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._known: list[_ScoredTask] = []
+        self._rows: list[list[dict[str, float]]] = []
+        self._capacity: list[Capacity] = []
+        self._as_of: list[Capacity] = []
+        self._seconds: list[float] = []
+
+    def recall(self, done: ResultMatrix, names: tuple[str, ...]) -> None:
+        """Take over what was measured before."""
+        count = len(done.tasks)
+        if done.tasks != names[:count]:
+            raise TaskError(
+                f"results of the tasks {done.tasks!r} do not begin this stream, whose tasks are "
+                f"{names!r}"
+            )
+        self._rows = [
+            [{name: float(r[i, j]) for name, r in done.scores.items()} for j in range(i + 1)]
+            for i in range(count)
+        ]
+        self._capacity, self._as_of = list(done.capacity), list(done.as_of)
+        self._seconds = done.seconds.tolist()
+
+    def expect(self, task: Task) -> None:
+        """Keep the test rows, and refuse before the hours of learning what cannot be scored."""
+        if any(known.name == task.name for known in self._known):
+            raise TaskError(f"two tasks of the stream are named {task.name!r}; names must differ")
+        if task.test is None:
+            raise TaskError(
+                f"task {task.name!r} has no test rows to score it on; make it with test=(x, y)"
+            )
+        known = _ScoredTask(task.name, task.test, task.kind, task.outputs)
+        _require_all_labels(known)
+        self._known.append(known)
+
+    def score(self, learner: ContinualLearner, name: str, seconds: float) -> ResultMatrix:
+        self._rows.append(
+            [
+                score(learner, known.name, known.test, kind=known.kind, outputs=known.outputs)
+                for known in self._known
+            ]
+        )
+        self._capacity.append(learner.capacity())
+        self._as_of.append(learner.capacity(as_of=name))
+        self._seconds.append(seconds)
+        return ResultMatrix.of(
+            [known.name for known in self._known],
+            {measure: self._matrix(measure) for measure in METRICS},
+            capacity=self._capacity,
+            as_of=self._as_of,
+            seconds=self._seconds,
+            source=self._source,
+        )
+
+    def _matrix(self, measure: str) -> NDArray[np.float64]:
+        matrix = np.full((len(self._rows), len(self._rows)), np.nan)
+        for i, known in enumerate(self._rows):
+            matrix[i, : i + 1] = [scores[measure] for scores in known]
+        return matrix
+
+
+def _predicted(
+    learner: ContinualLearner, name: str, rows: Examples
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    labels, probabilities = [], []
+    for x, y in rows.batches(BATCH):
+        labels.append(y.cpu())
+        probabilities.append(learner.predict_proba(x, task=name).detach().cpu())
+    return torch.cat(labels).numpy(), torch.cat(probabilities).numpy()
+
+
+def _check_predictions(name: str, shape: tuple[int, int], predicted: NDArray[Any]) -> None:
+    if predicted.shape != shape:
+        raise TaskError(
+            f"task {name!r}: predict_proba must give one probability for each row and output, "
+            f"that is shape {shape}, not shape {predicted.shape}"
+        )
+    if not np.isfinite(predicted).all():
+        raise TaskError(
+            f"task {name!r}: predict_proba gave numbers that are not finite; learning has probably "
+            "diverged: try a smaller learning rate"
+        )
+
+
+def _require_all_labels(known: _ScoredTask) -> None:
+    labels = torch.cat([y for _, y in known.test.batches(BATCH)])
+    binary = known.kind is Kind.BINARY
+    hits = labels if binary else torch.nn.functional.one_hot(labels, known.outputs)
+    for column, share in enumerate(hits.float().mean(dim=0).tolist()):
+        if share in (0.0, 1.0):
+            what = "output" if binary else "class"
+            raise TaskError(
+                f"task {known.name!r}, test: {what} {column} holds for {'every' if share else 'no'}"
+                " row, so that its AUROC is not defined; give test rows of it and of others"
+            )

@@ -1,0 +1,184 @@
+"""What a run leaves behind: plain data, to and from JSON, without torch."""
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any, final
+
+import msgspec
+
+from lifelong.evaluation.results import ResultError, ResultMatrix
+from lifelong.records import TaskRecord
+
+FORMAT = "lifelong run"
+VERSION = 1
+
+
+class RunError(ValueError):
+    """Something that is not a stored run, or runs that do not belong together."""
+
+
+@final
+class Summary(msgspec.Struct, frozen=True):
+    """A run in a line.
+
+    Attributes:
+        auroc, accuracy: at the end, the mean over all tasks; None where nothing was scored, as in
+            a saved model.
+        forgetting: of AUROC (see `ResultMatrix.forgetting`); None where nothing can be forgotten,
+            after a single task or where all were learned at once.
+        capacity: parameters over those of DNN-MTL.
+        parameters, nonzero: of all that is kept.
+        seconds: of learning, without the evaluation.
+    """
+
+    auroc: float | None
+    accuracy: float | None
+    forgetting: float | None
+    capacity: float
+    parameters: int
+    nonzero: int
+    seconds: float
+
+
+@final
+class Run(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """One method on one stream with one seed: all that tables and figures are made from.
+
+    Attributes:
+        about: what the method is, in words.
+        command: that makes this run again; empty where there is none.
+        data: name of the data set, as `lifelong.tasks.datasets.load` knows it.
+        source: where the data came from, in words: the original or a look-alike.
+        tasks: names in the order in which they were learned.
+        inputs: shape of one input.
+        widths: units of each group in the base network.
+        warnings: what the run wants its reader to know.
+        scores: for each measure, of each task at the end.
+        records: a record for each training: of each task, or one where all were learned at once.
+        born: for each group of units that tasks share, the number of the task, from 1, that each
+            unit appeared with.
+        used: for each group and each task, the units that the task uses, numbered from 0 as in
+            `born`; empty for a method that cannot tell.
+        matrix: the JSON of its `results`; null where all tasks were learned at once.
+    """
+
+    format: str = FORMAT
+    version: int = VERSION
+    method: str
+    about: str
+    command: str
+    data: str
+    source: str
+    tasks: tuple[str, ...]
+    inputs: tuple[int, ...]
+    widths: dict[str, int]
+    seed: int
+    settings: dict[str, Any]
+    versions: dict[str, str]
+    warnings: tuple[str, ...]
+    summary: Summary
+    scores: dict[str, tuple[float, ...]]
+    records: tuple[TaskRecord, ...]
+    born: dict[str, tuple[int, ...]]
+    used: dict[str, tuple[tuple[int, ...], ...]]
+    matrix: msgspec.Raw
+
+    @cached_property
+    def results(self) -> ResultMatrix | None:
+        """R[i, j] is the score of task j after learning task i."""
+        text = bytes(self.matrix)
+        return None if text == b"null" else ResultMatrix.from_json(text)
+
+    def to_json(self) -> bytes:
+        return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "Run":
+        """What `to_json` wrote."""
+        try:
+            envelope = msgspec.json.decode(text, type=_Envelope)
+            _refuse_another(envelope)
+            run = msgspec.json.decode(text, type=cls)
+            _refuse_contradictions(run)
+        except (msgspec.MsgspecError, UnicodeDecodeError, ResultError) as error:
+            raise RunError(f"not the JSON of a run: {error}") from error
+        return run
+
+
+@final
+class _Envelope(msgspec.Struct):
+    """As much as any version of the format has."""
+
+    format: str = ""
+    version: int = 0
+
+
+def write_run(run: Run, directory: Path) -> Path:
+    """Store a run under the name of its method and seed; returns the file's path."""
+    directory.mkdir(parents=True, exist_ok=True)
+    name = re.sub(r"[^a-z0-9]+", "-", run.method.lower()).strip("-")
+    file = directory / f"{name}-seed-{run.seed}.json"
+    file.write_bytes(run.to_json())
+    return file
+
+
+def read_runs(paths: Iterable[Path]) -> tuple[Run, ...]:
+    """Runs stored in these files, and in the JSON files of these directories that hold one."""
+    return tuple(run for path in paths for run in _read(path))
+
+
+def _read(path: Path) -> Iterator[Run]:
+    if not path.is_dir():
+        yield _read_file(path)
+        return
+    files = [file for file in sorted(path.rglob("*.json")) if _claims_to_be_a_run(file)]
+    if not files:
+        raise RunError(
+            f"{path}: no stored run in this directory; give files or directories that "
+            "`lifelong demo` or an experiment wrote, or the directory of a saved model"
+        )
+    yield from map(_read_file, files)
+
+
+def _read_file(file: Path) -> Run:
+    try:
+        return Run.from_json(file.read_bytes())
+    except RunError as error:
+        raise RunError(f"{file}: {error}") from error
+
+
+def _claims_to_be_a_run(file: Path) -> bool:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=_Envelope).format == FORMAT
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return False
+
+
+def _refuse_another(envelope: _Envelope) -> None:
+    if envelope.format != FORMAT:
+        raise RunError(f"not the JSON of a run: its format is {envelope.format!r}, not {FORMAT!r}")
+    if envelope.version != VERSION:
+        raise RunError(
+            f"a run in format version {envelope.version}, but this release reads {VERSION}; "
+            + ("a newer release reads it" if envelope.version > VERSION else "make it anew")
+        )
+
+
+def _refuse_contradictions(run: Run) -> None:
+    """Refuse parts that do not fit each other, so that who shows a run need not check."""
+    count = len(run.tasks)
+    results = run.results
+    if count == 0 or (results is not None and results.tasks != run.tasks):
+        raise RunError(f"a run whose tasks {run.tasks!r} are not those of its matrix")
+    for measure, scores in run.scores.items():
+        if len(scores) != count:
+            raise RunError(f"a run with {len(scores)} scores of {measure} for {count} tasks")
+    for group, born in run.born.items():
+        if any(not 1 <= number <= count for number in born) or list(born) != sorted(born):
+            raise RunError(f"a run in which the births of {group} are not tasks in order")
+    for group, used in run.used.items():
+        units = len(run.born.get(group, ()))
+        if len(used) != count or any(not 0 <= unit < units for each in used for unit in each):
+            raise RunError(f"a run in which tasks use units that {group} does not have")

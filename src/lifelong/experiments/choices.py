@@ -1,0 +1,80 @@
+"""Settings that were chosen on validation data, one JSON file for each data set, in `choices/`.
+
+`lifelong tune` writes them and the recipes use them; where there is no file, or none for a method,
+its defaults hold.
+"""
+
+from functools import cache
+from pathlib import Path
+from typing import Any, final
+
+import msgspec
+
+from lifelong.experiments.configuration import slug
+
+DIRECTORY = Path(__file__).parent / "chosen"
+
+
+@final
+class Trial(msgspec.Struct, frozen=True):
+    """Settings that were tried, the mean validation AUROC over the seeds, and the capacity.
+
+    Capacity is what the whole sequence would need if growth went on as in the tasks tried.
+    """
+
+    settings: dict[str, Any]
+    auroc: float
+    capacity: float
+    feasible: bool = True
+
+
+@final
+class Choice(msgspec.Struct, frozen=True):
+    """What was chosen for a method: the best of the trials, of which the first had the defaults."""
+
+    settings: dict[str, Any]
+    trials: tuple[Trial, ...]
+    seeds: tuple[int, ...]
+    tasks: int
+    network: str
+    command: str
+
+
+@final
+class Tuned(msgspec.Struct, frozen=True):
+    """All choices for one data set."""
+
+    data: str
+    methods: dict[str, Choice] = {}
+
+
+def tuned_settings(data: str, method: str, directory: Path = DIRECTORY) -> dict[str, Any]:
+    """What was chosen for this method on this data; nothing where nothing was."""
+    choice = tuned(data, directory).methods.get(method)
+    return dict(choice.settings) if choice is not None else {}
+
+
+@cache
+def tuned(data: str, directory: Path = DIRECTORY) -> Tuned:
+    """All choices for a data set."""
+    try:
+        return msgspec.json.decode(file_for(data, directory).read_bytes(), type=Tuned)
+    except FileNotFoundError:
+        return Tuned(data)
+
+
+def write_choices(data: str, chosen: dict[str, Choice], directory: Path = DIRECTORY) -> Path:
+    """Add choices to those there are; returns the file."""
+    before = tuned(data, directory)
+    together = Tuned(data, dict(sorted({**before.methods, **chosen}.items())))
+    file = file_for(data, directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    aside = file.with_suffix(".incoming")
+    aside.write_bytes(msgspec.json.format(msgspec.json.encode(together), indent=1) + b"\n")
+    aside.replace(file)
+    tuned.cache_clear()
+    return file
+
+
+def file_for(data: str, directory: Path = DIRECTORY) -> Path:
+    return directory / f"{slug(data)}.json"

@@ -1,0 +1,117 @@
+"""The main job on data that needs no files: DEN and the baselines on the ten digits."""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from lifelong.evaluation.measure import ProgressCallback, RunMetadata, measure, no_progress
+from lifelong.evaluation.runs import Run, write_run
+from lifelong.learners.registry import METHODS
+from lifelong.networks.sequential import mlp
+from lifelong.report.page import forgetting_points, page
+from lifelong.tasks.datasets import load
+from lifelong.tasks.streams import Stream
+from lifelong.training.budget import Budget
+
+BUDGET = Budget(steps=600, learning_rate=2e-3, check_every=20, patience=4)
+WIDTHS = (64, 32)
+REPORT = "report.html"
+SHOWN = ("DEN", "DNN-STL", "DNN-MTL", "DNN", "DNN-L2", "DNN-EWC", "DNN-Progressive")
+
+
+def demo(out: Path, *, seed: int = 0, tasks: int = 10) -> None:
+    """Run on scikit-learn's digits, show the table, and leave `report.html` and a file a method."""
+    stream = load("digits", seed).first(tasks)
+    _require_writable(out)
+    console = Console()
+    command = f"lifelong demo --seed {seed} --tasks {tasks}"
+    with _shown(console, len(stream)) as progress:
+        runs = run(stream, seed=seed, progress=progress, command=command)
+    console.print(table(runs))
+    console.print("Forgetting in points of AUROC; capacity: parameters over those of DNN-MTL.")
+    places = {"Report ": write(runs, out.resolve())}
+    places |= {"Numbers": places["Report "].with_name("*.json")}
+    for what, where in places.items():
+        console.print(f"{what}  {where}", markup=False, highlight=False, soft_wrap=True)
+
+
+def run(
+    stream: Stream,
+    *,
+    seed: int = 0,
+    widths: Sequence[int] = WIDTHS,
+    budget: Budget = BUDGET,
+    progress: ProgressCallback = no_progress,
+    command: str = "",
+) -> tuple[Run, ...]:
+    """The methods on a stream whose inputs are rows of numbers, each with its defaults."""
+    base = mlp(next(iter(stream)).shape[0], widths)
+    return tuple(
+        measure(
+            METHODS[name].make(base, budget=budget, seed=seed),
+            stream,
+            RunMetadata("digits", METHODS[name].about, command),
+            progress=progress,
+        )
+        for name in SHOWN
+    )
+
+
+def write(runs: Sequence[Run], out: Path) -> Path:
+    """Leave each run's numbers and their report in a directory; returns the report's path."""
+    for each in runs:
+        write_run(each, out)
+    report = out / REPORT
+    report.write_text(page(runs), encoding="utf-8")
+    return report
+
+
+def table(runs: Sequence[Run]) -> Table:
+    """The methods, a line each, for the terminal."""
+    first = runs[0]
+    shown = Table(title=f"{first.source}, {len(first.tasks)} tasks", title_justify="left")
+    shown.add_column("method")
+    for column in ("AUROC", "forgetting", "capacity", "seconds"):
+        shown.add_column(column, justify="right")
+    for each in runs:
+        s = each.summary
+        shown.add_row(
+            each.method,
+            f"{s.auroc:.4f}",
+            forgetting_points(s.forgetting),
+            f"{s.capacity:.2f}",
+            f"{s.seconds:.1f}",
+        )
+    return shown
+
+
+def _require_writable(out: Path) -> None:
+    """Refuse before the work, not after it, a place where nothing can be written."""
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=out):
+        pass
+
+
+@contextmanager
+def _shown(console: Console, tasks: int) -> Iterator[ProgressCallback]:
+    """A bar for each method while it runs."""
+    columns = (
+        TextColumn("{task.fields[method]:15}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}", markup=False),
+    )
+    with Progress(*columns, console=console, transient=True) as bars:
+        ids = {m: bars.add_task("waiting", total=tasks, start=False, method=m) for m in SHOWN}
+
+        def progress(method: str, doing: str, done: int) -> None:
+            bars.start_task(ids[method])
+            bars.update(ids[method], description=doing, completed=done)
+
+        yield progress

@@ -1,0 +1,183 @@
+"""Processes that make runs, one thread each, and survive each other's failures.
+
+A worker takes one job after the other over a pipe and tells how far it is. It is not told to stop:
+it is ended, which loses nothing that counts, since a run is stored whole or not at all. If its
+parent is gone, however that went, it ends by itself.
+"""
+
+import multiprocessing
+import os
+import signal
+import threading
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from typing import Any, TypeAlias, final
+
+from lifelong.experiments.perform import Job, RunLocked, one_thread, perform
+from lifelong.experiments.stored import StoredRun
+
+PATIENCE = 2.0  # seconds that a worker has to end before it is killed
+
+
+@final
+@dataclass(frozen=True)
+class Doing:
+    """A run is under way: what it does, and how many tasks are done."""
+
+    job: Job
+    what: str
+    done: int
+
+
+@final
+@dataclass(frozen=True)
+class Done:
+    """A run is there."""
+
+    job: Job
+    stored: StoredRun
+
+
+@final
+@dataclass(frozen=True)
+class Failed:
+    """A run ended in an error."""
+
+    job: Job
+    error: str
+    traceback: str
+
+
+@final
+@dataclass(frozen=True)
+class Skipped:
+    """A run that somebody else is making."""
+
+    job: Job
+    why: str
+
+
+WorkerEvent: TypeAlias = Doing | Done | Failed | Skipped
+
+
+def run_jobs(jobs: Sequence[Job], workers: int) -> Iterator[WorkerEvent]:
+    """Make all runs, at most so many at once, and tell what happens as it does."""
+    waiting = list(jobs)
+    with _crew(min(workers, len(jobs))) as crew:
+        while waiting or any(worker.job for worker in crew):
+            for worker in crew:
+                if worker.job is None:
+                    job = _next(waiting, [other.job for other in crew if other.job])
+                    if job is not None:
+                        worker.give(job)
+            busy = [worker for worker in crew if worker.job]
+            ready = wait([worker.pipe for worker in busy])
+            for worker in busy:
+                if worker.pipe in ready:
+                    yield worker.event()
+
+
+def _next(waiting: list[Job], running: list[Job]) -> Job | None:
+    """The first job whose model to start from is not still to be made by another of the jobs."""
+    unfinished = {job.configuration.key for job in (*waiting, *running)}
+    for job in waiting:
+        if job.needs is None or job.needs.key not in unfinished:
+            waiting.remove(job)
+            return job
+    return None
+
+
+@final
+class _Worker:
+    """The parent's end of one process."""
+
+    def __init__(self) -> None:
+        self.job: Job | None = None
+        self._start()
+
+    def give(self, job: Job) -> None:
+        self.job = job
+        self.pipe.send(job)
+
+    def event(self) -> WorkerEvent:
+        """What the process has to say, or that it is gone; then another one takes its place."""
+        assert self.job is not None
+        try:
+            event: WorkerEvent = self.pipe.recv()
+        except (EOFError, OSError):
+            event = self._gone(self.job)
+        if not isinstance(event, Doing):
+            self.job = None
+        return event
+
+    def end(self) -> None:
+        self.process.terminate()
+        self.process.join(PATIENCE)
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
+    def _start(self) -> None:
+        spawn = multiprocessing.get_context("spawn")  # torch does not survive a fork
+        self.pipe, theirs = spawn.Pipe()
+        self.process = spawn.Process(target=_work, args=(theirs,), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def _gone(self, job: Job) -> Failed:
+        self.process.join()
+        code = self.process.exitcode or 0
+        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+        self.pipe.close()
+        self._start()
+        hint = "; the system may have been out of memory: try fewer --jobs" if code == -9 else ""
+        return Failed(job, f"its process ended {how}{hint}", "")
+
+
+@contextmanager
+def _crew(size: int) -> Iterator[list[_Worker]]:
+    crew: list[_Worker] = []
+    try:
+        crew += [_Worker() for _ in range(size)]
+        yield crew
+    finally:
+        for worker in crew:
+            worker.process.terminate()  # all at once, then wait for each
+        for worker in crew:
+            worker.end()
+
+
+def _work(pipe: "Connection[Any, Any]") -> None:
+    """The life of a worker."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; the parent decides
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    one_thread()
+    while True:
+        try:
+            job = pipe.recv()
+        except EOFError:
+            return
+        pipe.send(_outcome(job, pipe))
+
+
+def _outcome(job: Job, pipe: "Connection[Any, Any]") -> WorkerEvent:
+    def progress(_method: str, what: str, done: int) -> None:
+        pipe.send(Doing(job, what, done))
+
+    try:
+        return Done(job, perform(job, progress))
+    except RunLocked as error:
+        return Skipped(job, str(error))
+    except Exception as error:  # whatever it is, it is recorded and the others go on
+        said = str(error) or type(error).__name__
+        return Failed(job, f"{type(error).__name__}: {said}", traceback.format_exc())
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

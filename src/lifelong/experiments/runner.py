@@ -1,0 +1,190 @@
+"""A recipe's runs: those that are there are kept, the others are made, side by side."""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import final
+
+import msgspec
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from lifelong.evaluation.measure import versions
+from lifelong.evaluation.runs import Run
+from lifelong.experiments.engines import Doing, Done, Failed, Skipped, WorkerEvent, run_jobs
+from lifelong.experiments.perform import Job, keep
+from lifelong.experiments.recipes import Recipe
+from lifelong.experiments.stored import (
+    Experiment,
+    Failure,
+    RunPaths,
+    StoredError,
+    find,
+    set_aside,
+)
+
+
+@final
+@dataclass
+class RunCounts:
+    """What became of the runs that were asked for, by their configuration in words."""
+
+    there: list[str] = field(default_factory=list)
+    made: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    damaged: list[str] = field(default_factory=list)
+
+
+def jobs_of(
+    recipe: Recipe,
+    *,
+    seeds: Sequence[int],
+    methods: Sequence[str] = (),
+    parts: Sequence[str] = (),
+    out: Path,
+    device: str = "cpu",
+) -> tuple[Job, ...]:
+    """Every run of a recipe once; part by part and seed by seed, so that early seeds are whole."""
+    entries = recipe.chosen(methods, parts)
+    jobs = [
+        Job(
+            recipe.configuration(entry, seed),
+            out,
+            device,
+            recipe.label(entry, seed),
+            recipe.command(entry.method, seed, entry.part),
+        )
+        for part in recipe.parts
+        for seed in seeds
+        for entry in entries
+        if entry.part == part
+    ]
+    return tuple({job.configuration.key: job for job in jobs}.values())
+
+
+def run(jobs: Sequence[Job], *, workers: int, console: Console) -> RunCounts:
+    """Make the runs that are not there; what fails is recorded and the others go on."""
+    counts = RunCounts()
+    require_writable(jobs[0].out)
+    missing = [job for job in jobs if not _there(job, counts, console)]
+    if counts.there:
+        console.print(f"{len(counts.there)} of {len(jobs)} runs are there already.")
+    if missing:
+        with _shown(console, len(missing)) as show:
+            for event in run_jobs(missing, workers):
+                _note(event, counts)
+                show(event)
+    return counts
+
+
+def require_writable(out: Path) -> None:
+    """Refuse before the work, not after it, a place where nothing can be written."""
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=out):
+        pass
+
+
+def in_a_line(run: Run) -> str:
+    s = run.summary
+    score = "" if s.auroc is None else f"AUROC {s.auroc:.4f}, "
+    return f"{score}capacity {s.capacity:.2f}, {s.seconds:.0f} s"
+
+
+def _there(job: Job, counts: RunCounts, console: Console) -> bool:
+    try:
+        found = find(job.places, job.configuration)
+    except StoredError as error:
+        aside = set_aside(job.places.run(job.configuration))
+        counts.damaged.append(str(aside))
+        _say(console, f"damaged  {error}; left aside as {aside.name}, the run is made again")
+        return False
+    if found is not None:
+        counts.there.append(str(job))
+    return found is not None
+
+
+def _note(event: WorkerEvent, counts: RunCounts) -> None:
+    if isinstance(event, Doing):
+        return
+    name = str(event.job)
+    if isinstance(event, Done):
+        counts.made.append(name)
+    elif isinstance(event, Skipped):
+        counts.skipped[name] = event.why
+    else:
+        counts.failed[name] = event.error
+        with suppress(OSError):  # on a full disk the tally still says it
+            _record(event)
+
+
+def _record(failed: Failed) -> None:
+    job = failed.job
+    experiment = Experiment(job.configuration.key, job.configuration, job.device)
+    failure = Failure(experiment, failed.error, failed.traceback, versions(), job.command)
+    content = msgspec.json.format(msgspec.json.encode(failure), indent=1)
+    keep(RunPaths(job.out).failed(job.configuration), content + b"\n")
+
+
+@contextmanager
+def _shown(console: Console, runs: int) -> Iterator["_Display"]:
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[doing]}", markup=False),
+    )
+    with Progress(*columns, console=console, transient=True) as bars:
+        yield _Display(console, bars, runs)
+
+
+@final
+class _Display:
+    """A bar for the whole and one for each run under way; a line for each that has ended."""
+
+    def __init__(self, console: Console, bars: Progress, runs: int) -> None:
+        self._console, self._bars, self._runs = console, bars, runs
+        self._ended = 0
+        self._whole = bars.add_task("runs", total=runs, doing="")
+        self._of = dict[str, TaskID]()
+
+    def __call__(self, event: WorkerEvent) -> None:
+        key = event.job.configuration.key
+        if isinstance(event, Doing):
+            bar = self._bar(event.job)
+            self._bars.update(bar, completed=event.done, doing=event.what)
+            return
+        if key in self._of:
+            self._bars.remove_task(self._of.pop(key))
+        self._ended += 1
+        self._bars.update(self._whole, completed=self._ended)
+        _say(self._console, f"{self._ended}/{self._runs}  {_ending(event)}")
+
+    def _bar(self, job: Job) -> TaskID:
+        key = job.configuration.key
+        if key not in self._of:
+            self._of[key] = self._bars.add_task(str(job), total=job.configuration.tasks, doing="")
+        return self._of[key]
+
+
+def _ending(event: Done | Failed | Skipped) -> str:
+    name = event.job
+    if isinstance(event, Done):
+        return f"{name}: {in_a_line(event.stored.run)}"
+    if isinstance(event, Skipped):
+        return f"{name}: left out, {event.why}"
+    return f"{name}: FAILED, {event.error}"
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,379 @@
+"""What every learner can do: learn the next task, predict for any, tell its size, be saved."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import ClassVar, Generic, Protocol, Self, TypeVar, final
+
+import msgspec
+import numpy as np
+import torch
+from rich.progress import Progress as Bars
+from torch import Tensor
+
+from lifelong.networks.growing import GrowingNetwork, LearnedTask, nonzero, parameters
+from lifelong.networks.sequential import Architecture, Tensors, base_parameters
+from lifelong.persistence.checkpoint import Checkpoint
+from lifelong.persistence.files import digest_of
+from lifelong.persistence.models import ModelFileError, checksum, not_finite, read, write
+from lifelong.records import Capacity, TaskRecord
+from lifelong.tasks.task import Array, Examples, Kind, Task, TaskError, TensorExamples
+from lifelong.training.budget import SettingError, with_new_names
+from lifelong.training.loop import Progress, TrainingContext, TrainingError
+
+CHUNK = 4096  # rows predicted at once, so that memory does not grow with the rows
+
+
+S = TypeVar("S")
+_CLAIM = Lock()  # held for an instant, by who begins to learn
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Learned:
+    network: GrowingNetwork
+    records: tuple[TaskRecord, ...]
+
+
+class Predictor(Protocol):
+    """What answers for a task."""
+
+    @property
+    def inputs(self) -> tuple[int, ...]: ...
+
+    @property
+    def tensors(self) -> Tensors: ...
+
+    def logits(self, x: Tensor) -> Tensor: ...
+
+    def multiply_adds(self) -> int: ...
+
+
+class Learner(ABC, Generic[S]):
+    """A network that learns task after task, in the way that its settings say.
+
+    A learner says how in `_learn`, which makes a new value and changes nothing; only when that is
+    there does `learn` take it over. So a task that fails or is interrupted leaves no trace.
+    """
+
+    method: ClassVar[str]  # the paper's name of it, which a saved model carries
+    settings_type: type[S]
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        settings: S | None = None,
+        *,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+        progress: bool = False,
+    ) -> None:
+        self.settings = settings if settings is not None else self.settings_type()
+        self.seed = seed
+        _require_storable(self.settings, seed)
+        self.device = torch.device(device)
+        self.progress = progress
+        self._learned = _Learned(GrowingNetwork(architecture), ())
+        self._learning = False
+        self._unsaved: Checkpoint | None = None  # of what was learned since the last `save`
+        self._marks: dict[Path, set[str]] = {}  # of models that it loaded or saved, by place
+
+    @property
+    def network(self) -> GrowingNetwork:
+        """All that was learned: a value, which later learning does not change."""
+        return self._learned.network
+
+    @property
+    def records(self) -> tuple[TaskRecord, ...]:
+        """What happened while each task was learned."""
+        return self._learned.records
+
+    @abstractmethod
+    def _learn(
+        self, task: Task, generator: torch.Generator, context: TrainingContext
+    ) -> tuple[GrowingNetwork, TaskRecord]:
+        """The network once this task is learned too, and what happened."""
+
+    @final
+    def learn(self, task: Task, *, checkpoint: str | Path | None = None) -> TaskRecord:
+        """Learn one more task. Its data is not kept.
+
+        With a `checkpoint` directory, a `learn` that was killed goes on where it was when the same
+        is asked again: of a learner with the same past, settings and seed, and with the same task.
+        What it keeps there is removed by `save`, or replaced when the next task is learned.
+        """
+        self._refuse(task)
+        with self._context("learn", [task], checkpoint) as context:
+            network, record = self._learn(task, self._generator(), context)
+            self._commit(context, network, (*self.records, record))
+        return record
+
+    @final
+    def predict_proba(self, x: Array, *, task: str) -> Tensor:
+        """Probabilities, a row each: of every binary output by itself, or of the classes."""
+        return self._probabilities(x, *self._serve(task))
+
+    def _probabilities(self, x: Array, known: LearnedTask, network: Predictor) -> Tensor:
+        inputs = self._checked(x, network.inputs)
+        turn = torch.sigmoid if known.kind is Kind.BINARY else _softmax
+        with torch.no_grad():
+            chunks = [turn(network.logits(part.to(self.device))) for part in inputs.split(CHUNK)]
+        answers = chunks[0] if len(chunks) == 1 else torch.cat(chunks)
+        if not _all_finite(answers):
+            raise TaskError(
+                "inputs overflow the network, so that it has no answer; scale them like those that "
+                "it learned from"
+            )
+        return answers
+
+    @final
+    def predict(self, x: Array, *, task: str) -> Tensor:
+        """Labels as in the task's data: 0 or 1 for each binary output, or the class."""
+        known, network = self._serve(task)
+        probabilities = self._probabilities(x, known, network)
+        if known.kind is Kind.CLASSES:
+            return probabilities.argmax(dim=1)
+        labels = (probabilities >= 0.5).long()
+        return labels[:, 0] if known.outputs == 1 else labels
+
+    @final
+    def capacity(self, as_of: str | None = None) -> Capacity:
+        """Size of all that is kept, or of what serves one task.
+
+        Multiply-adds are those of one row for one task: the last one learned, or the one named.
+        """
+        if not self.network.tasks:
+            return Capacity(0, 0, 0)
+        last = self.network.tasks[-1].name
+        _, served = self._serve(as_of if as_of is not None else last)
+        kept = served.tensors if as_of is not None else self.network.everything()
+        return Capacity(parameters(kept), nonzero(kept), served.multiply_adds())
+
+    @final
+    def relative_capacity(self) -> float:
+        """Parameters over those of the base network with a head for every task (DNN-MTL's)."""
+        return self.capacity().parameters / base_parameters(
+            self.network.architecture, [known.outputs for known in self.network.tasks]
+        )
+
+    @final
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write the model into a directory: a manifest in JSON and tensors in safetensors.
+
+        A model that is there is replaced whole, but only if this learner loaded it from there or
+        saved it there; any other stays and the save is refused, unless `overwrite` is true.
+        """
+        place, learned = Path(path), self._learned
+        write(
+            place,
+            method=self.method,
+            seed=self.seed,
+            settings=self.settings,
+            network=learned.network,
+            records=learned.records,
+            mine=self._marks.setdefault(place.resolve(), set()),
+            overwrite=overwrite,
+        )
+        if learned is self._learned and self._unsaved is not None:
+            self._unsaved.remove()
+            self._unsaved = None
+
+    @final
+    @classmethod
+    def load(
+        cls, path: str | Path, *, device: str | torch.device = "cpu", progress: bool = False
+    ) -> Self:
+        """Read a model that `save` wrote; it predicts, and goes on learning, the same.
+
+        Whatever is wrong with it is a `ModelFileError`. It may come from a stranger.
+        """
+        place = Path(path)
+        saved = read(place, torch.device(device), cls.method, cls._private_shape)
+        manifest, network = saved.manifest, saved.network
+        try:
+            named = with_new_names(manifest.settings, cls.settings_type)
+            settings = msgspec.convert(named, cls.settings_type)
+            unknown = named.keys() - msgspec.to_builtins(settings).keys()
+            if unknown:
+                raise SettingError(f"there are none named {', '.join(sorted(unknown))}")
+            learner = cls(
+                network.architecture, settings, seed=manifest.seed, device=device, progress=progress
+            )
+        except (msgspec.ValidationError, SettingError) as error:
+            raise ModelFileError(f"{path}: its settings are damaged: {error}") from error
+        learner._learned = _Learned(network, tuple(manifest.records))
+        learner._marks[place.resolve()] = {saved.mark}
+        return learner
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Names of the tasks learned, in order."""
+        return tuple(known.name for known in self.network.tasks)
+
+    def _serve(self, task: str) -> tuple[LearnedTask, Predictor]:
+        network = self.network
+        number = network.numbers.get(task)
+        if number is None:
+            learned = ", ".join(map(repr, network.numbers)) or "none yet"
+            raise TaskError(f"no task named {task!r} was learned; learned so far: {learned}")
+        return network.tasks[number - 1], self._view(network, number)
+
+    def _view(self, network: GrowingNetwork, number: int) -> Predictor:
+        """What serves task `number`: the network as it was known to it."""
+        return network.as_of(number)
+
+    @staticmethod
+    def _private_shape(network: GrowingNetwork, number: int, name: str) -> tuple[int, ...]:
+        """Shape of a tensor that is task `number`'s own."""
+        born, outputs = network.born, network.tasks[number - 1].outputs
+        widths = {group: int((stamps <= number).sum()) for group, stamps in born.items()}
+        return network.architecture.shape(name, widths or network.architecture.widths, outputs)
+
+    def _refuse(self, task: Task) -> None:
+        if task.name in self.tasks:
+            raise TaskError(f"a task named {task.name!r} was learned already; names must differ")
+        if not _is_text(task.name):
+            raise TaskError(f"task {task.name!r}: its name must be text that a file can hold")
+        self._refuse_shape(task)
+
+    def _refuse_shape(self, task: Task) -> None:
+        wanted = tuple(self.network.architecture.inputs)
+        if task.shape != wanted:
+            raise TaskError(
+                f"task {task.name!r}: inputs of shape {task.shape}, but the network takes {wanted}"
+            )
+
+    @contextmanager
+    def _context(
+        self, what: str, tasks: Sequence[Task], checkpoint: str | Path | None
+    ) -> Iterator[TrainingContext]:
+        """For the time of one learning: who is told how it goes, and where it is kept."""
+        with ExitStack() as held:
+            held.enter_context(self._claimed())
+            held.enter_context(torch.enable_grad())  # who calls may have turned them off
+            title = tasks[0].name if len(tasks) == 1 else "all tasks"
+            progress = held.enter_context(_progress_bar(title)) if self.progress else None
+            if checkpoint is None:
+                yield TrainingContext(progress)
+                return
+            about = self._about(what, tasks)
+            journal = held.enter_context(Checkpoint.at(Path(checkpoint), about))
+            try:
+                yield TrainingContext(progress, journal)
+            except TrainingError:
+                journal.remove()  # to go on from it would end in the same error
+                raise
+
+    @contextmanager
+    def _claimed(self) -> Iterator[None]:
+        """Two that learn at once would each overwrite what the other has learned."""
+        with _CLAIM:
+            if self._learning:
+                raise TaskError(
+                    "this learner is learning already, in another thread; wait for it, or learn "
+                    "with a learner of its own"
+                )
+            self._learning = True
+        try:
+            yield
+        finally:
+            self._learning = False
+
+    @final
+    def _commit(
+        self, context: TrainingContext, network: GrowingNetwork, records: tuple[TaskRecord, ...]
+    ) -> None:
+        """The end of every learning, and the only place where a learner changes."""
+        broken = not_finite(network)
+        if broken is not None:
+            raise TrainingError(
+                f"{records[-1].task}: {broken} became infinite or NaN, though the loss did not; a "
+                "smaller learning_rate, or inputs scaled to about 1, usually mend this"
+            )
+        if context.journal is not None:
+            context.journal.complete()
+        # One assignment, so that whatever happens, and whoever predicts meanwhile, the learner is
+        # that of before or that of after.
+        self._learned = _Learned(network, records)
+        self._unsaved = context.journal
+
+    def _about(self, what: str, tasks: Sequence[Task]) -> dict[str, str]:
+        """All that the outcome of a learning depends on."""
+        settings = msgspec.to_builtins(self.settings)
+        return {
+            "method": self.method,
+            "what is done": what,
+            "tasks": ", ".join(repr(task) for task in tasks),
+            "seed": str(self.seed),
+            **{f"setting {name}": str(value) for name, value in settings.items()},
+            "network": f"{self.network.architecture!r} {checksum(self.network)}",
+            "data": " ".join(_data_digest(rows) for t in tasks for rows in (t.train, t.valid)),
+            "torch": f"{torch.__version__} on {self.device}, {torch.get_num_threads()} threads",
+        }
+
+    def _generator(self) -> torch.Generator:
+        """From the seed and the task's number, so that a reloaded learner goes on the same."""
+        entropy = np.random.SeedSequence([self.seed, len(self.tasks)]).generate_state(1, np.uint64)
+        return torch.Generator().manual_seed(int(entropy[0] >> np.uint64(1)))
+
+    def _checked(self, x: Array, wanted: tuple[int, ...]) -> Tensor:
+        inputs = torch.as_tensor(x).to(torch.float32)
+        if tuple(inputs.shape[1:]) != wanted or inputs.ndim == 0:
+            raise TaskError(
+                f"inputs must have rows first and then shape {wanted}, not {tuple(inputs.shape)}"
+            )
+        if not _all_finite(inputs):
+            raise TaskError("inputs must be finite in float32; some are NaN, infinite or too large")
+        return inputs
+
+
+def _all_finite(numbers: Tensor) -> bool:
+    """A sum is finite only if all its terms are, and four times as fast as to look at each; only
+    where it overflows must one look.
+    """
+    return math.isfinite(numbers.detach().sum()) or bool(torch.isfinite(numbers).all())
+
+
+def _require_storable(settings: object, seed: int) -> None:
+    """Refuse at once what would only be found when the model is saved, after all the learning."""
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
+        raise SettingError(f"seed must be a whole number from 0 to 2**64 - 1, not {seed!r}")
+    try:
+        msgspec.json.encode(settings)
+    except TypeError as error:
+        raise SettingError(
+            f"settings must be plain numbers, words and lists, for a model file to hold them: "
+            f"{error}; use float(...), int(...) or list(...)"
+        ) from error
+
+
+def _is_text(name: str) -> bool:
+    """Half of a surrogate pair is a character to Python and to nobody else."""
+    return name.encode(errors="ignore").decode() == name
+
+
+def _data_digest(rows: Examples) -> str:
+    """Of all rows in memory; of others the number, the shape and the first few."""
+    if isinstance(rows, TensorExamples):
+        return digest_of({"x": rows.x, "y": rows.y})
+    x, y = next(iter(rows.batches(8)))
+    return f"{len(rows)} rows {digest_of({'x': x, 'y': y})}"
+
+
+def _softmax(logits: Tensor) -> Tensor:
+    return torch.softmax(logits, dim=1)
+
+
+@contextmanager
+def _progress_bar(task: str) -> Iterator[Progress]:
+    with Bars(transient=True) as bars:
+        bar = bars.add_task(task)
+
+        def show(stage: str, done: int, most: int) -> None:
+            bars.update(bar, description=stage, completed=done, total=most)
+
+        yield show

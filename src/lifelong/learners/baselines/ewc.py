@@ -1,0 +1,88 @@
+"""DNN-EWC: elastic weight consolidation (Kirkpatrick et al., 2017; online: Schwarz et al., 2018).
+
+While a task is learned, each weight is held where earlier tasks want it, as strongly as their
+answers depend on it: `strength / 2 * sum_t F_t (w - w_t)^2`, with Fisher's information F_t.
+
+The sum over tasks is again one quadratic: its weight is the sum of the F_t, its center their
+weighted mean of the w_t. So what is kept does not grow with the number of tasks.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+from torch import Tensor
+
+from lifelong.learners.baselines.fisher import Labels, fisher_after, require_fisher
+from lifelong.learners.baselines.sequential import MethodMemory, SequentialLearner, TaskOutcome
+from lifelong.learners.baselines.settings import SequentialSettings
+from lifelong.networks.growing import GrowingNetwork
+from lifelong.training.budget import require, require_one_of
+from lifelong.training.penalties import Quadratic
+
+
+@final
+@dataclass(frozen=True)
+class EWCSettings(SequentialSettings):
+    """Symbols of EWC.
+
+    Attributes:
+        strength: lambda.
+        labels: of Fisher's information, "all" that the network could answer, each by its
+            probability; "sampled" from its answers, or the "true" ones.
+        examples: that it is estimated from; all training rows if None.
+        tasks: "separate", each task holds its own weights w_t; or "online", all hold the last
+            ones, and what is older counts less.
+        decay: gamma of online EWC, how much of the importance is left after each task.
+        adam: "anew" for each task, or "carried" on: a fresh Adam's first steps are as long for
+            weights that hardly matter as for all others, and what they undo is not all mended.
+    """
+
+    strength: float = 100.0
+    labels: Labels = "all"
+    examples: int | None = None
+    tasks: Literal["separate", "online"] = "separate"
+    decay: float = 1.0
+    adam: Literal["anew", "carried"] = "anew"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require("strength", self.strength, "0 or more", lambda v: v >= 0)
+        require("decay", self.decay, "from 0 to 1", lambda v: 0 <= v <= 1)
+        require_one_of("tasks", self.tasks, ("separate", "online"))
+        require_one_of("adam", self.adam, ("anew", "carried"))
+        require_fisher(self.labels, self.examples)
+
+
+@final
+class EWC(SequentialLearner[EWCSettings]):
+    """Weights that earlier tasks depend on are held; the others are free to move."""
+
+    method: ClassVar[str] = "DNN-EWC"
+    settings_type = EWCSettings
+
+    def _carries(self) -> bool:
+        return self.settings.adam == "carried"
+
+    def _pulls(self, known: GrowingNetwork) -> Mapping[str, Quadratic]:
+        strength = self.settings.strength
+        held = {name: _held(known, name) for name in known.shared}
+        return {n: Quadratic(strength * pull.weight, pull.center) for n, pull in held.items()}
+
+    def _keep(self, outcome: TaskOutcome) -> MethodMemory:
+        settings = self.settings
+        importance = fisher_after(outcome, settings.labels, settings.examples)
+        memory: dict[str, Tensor] = {}
+        for name, now in outcome.shared.items():
+            pull = Quadratic(importance[name], now)
+            if outcome.before.tasks:
+                old = _held(outcome.before, name)
+                online = settings.tasks == "online"
+                pull = (Quadratic(settings.decay * old.weight, now) if online else old) + pull
+            memory |= {f"importance/{name}": pull.weight, f"center/{name}": pull.center}
+        return MethodMemory(outcome.shared, memory)
+
+
+def _held(known: GrowingNetwork, name: str) -> Quadratic:
+    """How all earlier tasks together hold a tensor, before lambda."""
+    return Quadratic(known.memory[f"importance/{name}"], known.memory[f"center/{name}"])

@@ -1,0 +1,78 @@
+"""DNN-MTL: one base network, trained on all tasks at once."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, final
+
+import torch
+
+from lifelong.learners.base import Learner
+from lifelong.learners.baselines.settings import TrainingSettings
+from lifelong.networks.growing import GrowingNetwork, Network, first_network, uniform
+from lifelong.networks.sequential import HEAD
+from lifelong.records import GroupRecord, StageRecord, TaskRecord
+from lifelong.tasks.task import Task, TaskError
+from lifelong.training.loop import TrainingContext
+from lifelong.training.multitask import train_multitask
+from lifelong.training.penalties import sparsity
+
+
+@final
+class Joint(Learner[TrainingSettings]):
+    """The batch model: it must be given every task's data together, by `learn_together`."""
+
+    method: ClassVar[str] = "DNN-MTL"
+    settings_type = TrainingSettings
+
+    def _learn(
+        self, task: Task, generator: torch.Generator, context: TrainingContext
+    ) -> tuple[GrowingNetwork, TaskRecord]:
+        if self.tasks:
+            raise TaskError(
+                f"task {task.name!r}: a multi-task network cannot take one more task; "
+                "give it all of them with learn_together(tasks)"
+            )
+        return self._train([task], generator, context)
+
+    def learn_together(
+        self, tasks: Sequence[Task], *, checkpoint: str | Path | None = None
+    ) -> TaskRecord:
+        """Learn all tasks at once, in place of whatever was learned before.
+
+        With a `checkpoint` directory, as in `learn`.
+        """
+        names = [task.name for task in tasks]
+        if len(set(names)) < len(names):
+            raise TaskError(f"tasks must have names that differ, not {names}")
+        for task in tasks:
+            self._refuse_shape(task)
+        with self._context("learn together", tasks, checkpoint) as context:
+            network, record = self._train(tasks, self._generator(), context)
+            self._commit(context, network, (record,))
+        return record
+
+    def _train(
+        self, tasks: Sequence[Task], generator: torch.Generator, context: TrainingContext
+    ) -> tuple[GrowingNetwork, TaskRecord]:
+        known = self._untrained(tasks, generator)
+        known, solution = train_multitask(
+            known,
+            tasks,
+            self.settings.budget,
+            lambda t: sparsity(t, self.settings.mu),
+            generator,
+            context,
+        )
+        stage = StageRecord("together", solution.loss, solution.steps, solution.seconds)
+        groups = {group: GroupRecord(len(born)) for group, born in known.born.items()}
+        return known, TaskRecord(" + ".join(t.name for t in tasks), 1, groups, (stage,))
+
+    def _untrained(self, tasks: Sequence[Task], generator: torch.Generator) -> GrowingNetwork:
+        architecture, make = self.network.architecture, uniform(generator, self.device)
+        known = GrowingNetwork(architecture)
+        for task in tasks:
+            fresh = first_network(architecture, architecture.widths, task.outputs, make)
+            head = {name: fresh.tensors[name] for name in HEAD}
+            tensors = {**fresh.tensors, **known.shared, **head}
+            known = known.remember(task, Network(architecture, tensors, fresh.born))
+        return known

@@ -1,0 +1,29 @@
+"""DNN-L1: fine-tuning with the l1 penalty of Equation 2 on the whole network, for every task."""
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from lifelong.learners.baselines.sequential import SequentialLearner
+from lifelong.learners.baselines.settings import SequentialSettings
+from lifelong.networks.sequential import Tensors
+from lifelong.training.penalties import Penalty, sparsity
+
+
+@final
+@dataclass(frozen=True)
+class L1Settings(SequentialSettings):
+    """Here `mu` is on all weights, for every task."""
+
+    mu: float = 0.1
+
+
+@final
+class L1(SequentialLearner[L1Settings]):
+    """A sparse network; what a task does not need fades, whether or not an earlier one did."""
+
+    method: ClassVar[str] = "DNN-L1"
+    settings_type = L1Settings
+
+    def _penalties(self, new: Tensors, old: Tensors) -> dict[str, Penalty]:
+        tensors = {**old, **new}
+        return {n: sparsity(t, self.settings.mu) for n, t in tensors.items() if t.ndim > 1}

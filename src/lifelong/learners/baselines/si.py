@@ -1,0 +1,65 @@
+"""SI: synaptic intelligence (Zenke, Poole and Ganguli, 2017).
+
+As a weight moves during a task it lowers the loss by its gradient times its move; summed over the
+path of training this is its contribution. The importance of a weight is that contribution over the
+square of the distance it went, summed over tasks, and while the next task is learned it is held by
+`strength * sum importance * (w - w_before)^2`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+
+from lifelong.learners.baselines.sequential import MethodMemory, SequentialLearner, TaskOutcome
+from lifelong.learners.baselines.settings import SequentialSettings
+from lifelong.networks.growing import GrowingNetwork
+from lifelong.training.budget import require
+from lifelong.training.penalties import Quadratic
+
+
+@final
+@dataclass(frozen=True)
+class SISettings(SequentialSettings):
+    """Symbols of SI.
+
+    Attributes:
+        strength: c.
+        damping: xi, added to the square of the distance so that a weight that did not move gets no
+            importance.
+    """
+
+    strength: float = 1.0
+    damping: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require("strength", self.strength, "0 or more", lambda v: v >= 0)
+        require("damping", self.damping, "above 0", lambda v: v > 0)
+
+
+@final
+class SI(SequentialLearner[SISettings]):
+    """The importance of a weight is measured while it learns, at the cost of a few sums a step."""
+
+    method: ClassVar[str] = "SI"
+    settings_type = SISettings
+    follows = True
+
+    def _pulls(self, known: GrowingNetwork) -> Mapping[str, Quadratic]:
+        twice = 2 * self.settings.strength  # of the half that Quadratic takes
+        return {
+            name: Quadratic(twice * known.memory[f"importance/{name}"], tensor)
+            for name, tensor in known.shared.items()
+        }
+
+    def _keep(self, outcome: TaskOutcome) -> MethodMemory:
+        memory, kept = outcome.before.memory, {}
+        for name, now in outcome.shared.items():
+            distance = now - outcome.start[name]
+            earned = outcome.path[name] / (distance.square() + self.settings.damping)
+            total = memory.get(f"importance/{name}", torch.zeros_like(now)) + earned
+            # A weight may have raised the loss on its way; a negative pull would drive it away.
+            kept[f"importance/{name}"] = total.clamp_min(0)
+        return MethodMemory(outcome.shared, kept)

@@ -1,0 +1,104 @@
+"""The learner: a network, settings, and Algorithm 1."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import ClassVar, final
+
+import torch
+
+from lifelong.learners.base import Learner
+from lifelong.learners.den.incremental import incremental_learning
+from lifelong.learners.den.retrain import select
+from lifelong.learners.den.settings import Settings
+from lifelong.learners.den.task_training import TaskTraining
+from lifelong.networks.growing import GrowingNetwork, Network, uniform
+from lifelong.networks.sequential import INPUTS, Architecture
+from lifelong.networks.sharing import Sharing
+from lifelong.records import StageRecord, TaskRecord
+from lifelong.tasks.task import Task
+from lifelong.training.loop import TrainingContext
+from lifelong.training.multitask import (
+    multitask_loss,
+    share_all_units,
+    shrink_and_perturb,
+    train_multitask,
+)
+from lifelong.training.penalties import sparsity
+
+
+@final
+class DEN(Learner[Settings]):
+    """A Dynamically Expandable Network.
+
+    >>> from lifelong import DEN, mlp
+    >>> learner = DEN(mlp(784, [312, 128]), seed=0)
+    >>> learner.tasks
+    ()
+    """
+
+    method: ClassVar[str] = "DEN"
+    settings_type = Settings
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        settings: Settings | None = None,
+        *,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+        progress: bool = False,
+    ) -> None:
+        super().__init__(architecture, settings, seed=seed, device=device, progress=progress)
+        self.settings.offered(architecture.widths)  # refuses here, not later, what does not fit
+
+    def _view(self, network: GrowingNetwork, number: int) -> Network:
+        stamped = self.settings.timestamps
+        return network.as_of(number) if stamped else network.without_stamps(number)
+
+    def _learn(
+        self, task: Task, generator: torch.Generator, context: TrainingContext
+    ) -> tuple[GrowingNetwork, TaskRecord]:
+        number = len(self.tasks) + 1
+        training = TaskTraining(task, number, self.settings, generator, self.device, context)
+        network = incremental_learning(self.network, training)
+        return self.network.remember(task, network), training.record(network)
+
+    def finetune(
+        self, tasks: Sequence[Task], *, checkpoint: str | Path | None = None
+    ) -> StageRecord:
+        """DEN-Finetune: train all tasks together on the structure that was found.
+
+        Needs the data of every task that was learned, again. With all data at hand nothing can be
+        forgotten, so the network is opened first: every task may use every unit, and from then on
+        all units count as born with the first task. The weights are shaken before they are
+        trained. All stays as it was if the validation loss of all tasks did not fall. With a
+        `checkpoint` directory, as in `learn`.
+        """
+        settings, generator = self.settings, self._generator()
+        before = multitask_loss(self.network, tasks)
+        make = uniform(generator, self.device)
+        start = shrink_and_perturb(
+            share_all_units(self.network), make, settings.shrink, settings.perturb
+        )
+        penalty = partial(sparsity, mu=settings.mu)
+        with self._context("finetune", tasks, checkpoint) as context:
+            network, solution = train_multitask(
+                start, tasks, settings.budget, penalty, generator, context
+            )
+            better = network if solution.loss < before else self.network
+            self._commit(context, better, self.records)
+        loss = min(solution.loss, before)
+        return StageRecord("finetune", loss, solution.steps, solution.seconds)
+
+    def sharing(self) -> Sharing:
+        """Which hidden units have a path to each task's head."""
+        used = {
+            group: torch.zeros(len(self.tasks), len(born), dtype=torch.bool)
+            for group, born in self.network.born.items()
+        }
+        for row in range(len(self.tasks)):
+            for group, units in select(self.network.as_of(row + 1)).items():
+                if group != INPUTS:
+                    used[group][row, units.cpu()] = True
+        return Sharing(self.tasks, used)

@@ -1,0 +1,139 @@
+"""Every symbol of the paper, once, with a default that is meant for all of its data sets."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Literal, TypeAlias, final
+
+from lifelong.training.budget import (
+    Budget,
+    SettingError,
+    renamed,
+    require,
+    require_one_of,
+)
+
+Count: TypeAlias = int | float
+
+
+@renamed(
+    worth="min_improvement",
+    start="initial_width",
+    limit="max_new_units",
+    head="head_l1",
+    keep="shrink",
+    noise="perturb",
+    drop="prune",
+    teaching="distillation",
+)
+@final
+@dataclass(frozen=True)
+class Settings:
+    """How a DEN learns.
+
+    Where units are counted (`k`, `max_new_units`), a whole number is units, a fraction is a share
+    of the layer's width in the base network, and a sequence gives one of either for each layer.
+
+    Attributes:
+        mu: strength of l1: of the weights of task 1 (Eq. 2), of newcomers (Eq. 5), and of what
+            old weights move by (Eq. 4 and 6). Relative to a gradient of typical size, see `solve`.
+        gamma: strength of the group penalty on newcomers (Eq. 5).
+        lam: the paper's lambda, the squared anchor at the previous weights (Eq. 6).
+        k: newcomers offered to each layer.
+        tau: the network expands when the validation loss after retraining is above this.
+        sigma: units that drifted further than this are split.
+        drift: "relative" to the norm of the unit's old incoming weights, or "absolute" (the paper).
+        max_new_units: at most so many units join a layer for one task, newcomers and copies
+            together; of the units over sigma those that drifted most are split. None for no limit
+            (the paper).
+        below_sigma: what becomes of units that moved and are not split: "restore" gives them their
+            old weights back, so that nothing is forgotten while `split` is on; "keep" leaves them
+            (the paper).
+        head_l1: strength of the head's l1 in Eq. 3, as a share of mu_max; doubled for as long as
+            the validation loss falls.
+        initial_width: share of the base network's units that task 1 gets; the rest is for tasks to
+            come.
+        min_improvement: an expansion, or a sparser head, is kept if it lowers the validation loss
+            by at least this share; 0 for an expansion that does not raise it, and the head as it
+            is.
+        distillation: share of the retrained network's answers in the labels that the copies of its
+            units learn from after a split; 0 for labels alone (the paper).
+        shrink, perturb: DEN-Finetune starts from this share of each weight, plus this much of a
+            fresh one; 1 and 0 for the weights as they are (the paper).
+        expand, split: whether Algorithms 3 and 4 run.
+        prune: whether useless newcomers are removed (not by DEN-Constant).
+        timestamps: whether a task is served by the network as it was known to it.
+        budget: of each training.
+    """
+
+    mu: float = 0.1
+    gamma: float = 1.0
+    lam: float = 0.0
+    k: Count | Sequence[Count] = 8
+    tau: float = 0.02
+    sigma: float = 0.05
+    drift: Literal["relative", "absolute"] = "relative"
+    max_new_units: Count | Sequence[Count] | None = 0.12
+    below_sigma: Literal["restore", "keep"] = "restore"
+    head_l1: float = 0.02
+    initial_width: float = 0.2
+    min_improvement: float = 0.01
+    distillation: float = 0.7
+    shrink: float = 0.4
+    perturb: float = 0.5
+    expand: bool = True
+    split: bool = True
+    prune: bool = True
+    timestamps: bool = True
+    budget: Budget = field(default_factory=Budget)
+
+    def __post_init__(self) -> None:
+        for name in ("mu", "gamma", "lam", "tau", "sigma"):
+            require(name, getattr(self, name), "0 or more", lambda v: v >= 0)
+        require("head_l1", self.head_l1, "above 0", lambda v: v > 0)
+        for name in ("min_improvement", "distillation", "shrink", "perturb"):
+            require(name, getattr(self, name), "from 0 to 1", lambda v: 0 <= v <= 1)
+        require("initial_width", self.initial_width, "above 0 and at most 1", lambda v: 0 < v <= 1)
+        for name in ("k", "max_new_units"):
+            for number in _as_sequence(getattr(self, name)):
+                require(name, number, "whole numbers or fractions below 1, 0 or more", _count)
+        require_one_of("drift", self.drift, ("relative", "absolute"))
+        require_one_of("below_sigma", self.below_sigma, ("restore", "keep"))
+
+    def offered(self, widths: Mapping[str, int]) -> dict[str, int]:
+        """The number k for each group, within the limit."""
+        limits = self.limits(widths)
+        return {
+            group: min(number, limits[group])
+            for group, number in _units("k", self.k, widths).items()
+        }
+
+    def limits(self, widths: Mapping[str, int]) -> dict[str, int]:
+        """How many units may join each group for one task."""
+        if self.max_new_units is None:
+            return dict.fromkeys(widths, sys.maxsize)
+        return _units("max_new_units", self.max_new_units, widths)
+
+
+def _count(value: float) -> bool:
+    return value >= 0 and (value < 1 or value == int(value))
+
+
+def _as_sequence(value: Count | Sequence[Count] | None) -> Sequence[Count]:
+    if value is None:
+        return ()
+    return value if isinstance(value, Sequence) else (value,)
+
+
+def _units(name: str, value: Count | Sequence[Count], widths: Mapping[str, int]) -> dict[str, int]:
+    numbers = value if isinstance(value, Sequence) else [value] * len(widths)
+    if len(numbers) != len(widths):
+        raise SettingError(
+            f"{name} must be one number, or one for each of the {len(widths)} hidden layers "
+            f"({', '.join(widths)}), not {value!r}"
+        )
+    return {
+        group: ceil(number * width) if number < 1 else int(number)
+        for number, (group, width) in zip(numbers, widths.items(), strict=True)
+    }

@@ -1,0 +1,1 @@
+"""Networks as values: what each tensor is, how they compute, how they grow."""

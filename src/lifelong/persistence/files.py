@@ -1,0 +1,154 @@
+"""Files that are there whole or not at all, and that are read only if they are what they seem."""
+
+import errno
+import hashlib
+import os
+import stat
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, deserialize
+from safetensors.numpy import save
+from torch import Tensor
+
+if sys.platform != "win32":
+    import fcntl
+
+ASIDE = ".incoming"  # one name for all, so that what a kill leaves behind is found and replaced
+MOST = 1 << 28  # bytes of JSON; what it is decoded into takes several times as much
+_NUMBERS = {"F32": np.float32, "F64": np.float64, "I64": np.int64, "U8": np.uint8}
+
+
+class TensorFileError(ValueError):
+    """Bytes that are not tensors; the message says why."""
+
+
+def replace_file(file: Path, content: bytes) -> None:
+    """Write aside, make sure that it is on the disk and readable, and rename."""
+    aside = file.with_name(ASIDE)
+    try:
+        aside.unlink(missing_ok=True)
+        with aside.open("xb") as stream:  # never through a link that somebody laid there
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        if read_file(aside) != content:
+            raise OSError(errno.EIO, "what was written reads back differently")
+        aside.replace(file)
+        sync_directory(file.parent)
+    finally:
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
+
+
+def read_file(file: Path, size: int | None = None, most: int | None = None) -> bytes:
+    """The content of an ordinary file: of this size, or of so many bytes at the most.
+
+    A link could lead anywhere, a pipe could keep one waiting, a device has no end: all are refused.
+    """
+    flags = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    with open(os.open(file, os.O_RDONLY | flags), "rb") as stream:  # noqa: PTH123 (a descriptor)
+        status = os.fstat(stream.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not an ordinary file")
+        if size is not None and status.st_size != size:
+            raise OSError(errno.EINVAL, f"has {status.st_size:,} bytes where {size:,} were saved")
+        if most is not None and status.st_size > most:
+            raise OSError(errno.EFBIG, f"has {status.st_size:,} bytes, more than {most:,}")
+        return stream.read()
+
+
+def sync_directory(directory: Path) -> None:
+    """Make sure that names are on the disk too, where the system has a way to."""
+    if sys.platform == "win32":
+        return
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_directory(directory: Path) -> None:
+    """With its parents, all of them on the disk."""
+    if directory.is_dir():
+        return
+    make_directory(directory.parent)
+    directory.mkdir(exist_ok=True)
+    sync_directory(directory.parent)
+
+
+@contextmanager
+def directory_lock(directory: Path, patience: float = 10.0) -> Iterator[None]:
+    """Nobody else who asks for this writes there meanwhile; waits so many seconds for others.
+
+    The system gives the place free when a process ends, however it ends.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        _lock(descriptor, time.monotonic() + patience)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, until: float) -> None:
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise OSError(errno.EBUSY, "another process is writing there") from None
+            time.sleep(0.05)
+        except OSError:
+            return  # some network file systems cannot lock a directory; go without
+
+
+def digest(*parts: bytes | memoryview) -> str:
+    """Checksum of some bytes, one after the other."""
+    checksum = hashlib.sha256()
+    for part in parts:
+        checksum.update(part)
+    return checksum.hexdigest()
+
+
+def digest_of(tensors: Mapping[str, Tensor]) -> str:
+    """Checksum of tensors, their names, types and shapes included."""
+    checksum = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        checksum.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        checksum.update(tensor.detach().cpu().contiguous().numpy().reshape(-1).view(np.uint8).data)
+    return checksum.hexdigest()
+
+
+def packed(tensors: Mapping[str, Tensor]) -> bytes:
+    """In the safetensors format. Tensors may share their memory; what is read back does not."""
+    return save({n: tensor.detach().cpu().contiguous().numpy() for n, tensor in tensors.items()})
+
+
+def unpacked(content: bytes) -> dict[str, Tensor]:
+    """Tensors in the safetensors format, each copied into memory of its own.
+
+    Where in memory a tensor starts may change how a product rounds, and what was loaded must go on
+    as what was saved would have.
+    """
+    try:
+        views = deserialize(content)  # type: ignore[no-untyped-call]
+        return {name: _tensor(name, **view) for name, view in views}
+    except SafetensorError as error:
+        raise TensorFileError(f"not a safetensors file: {error}") from error
+
+
+def _tensor(name: str, dtype: str, shape: list[int], data: bytes) -> Tensor:
+    if dtype not in _NUMBERS:
+        raise TensorFileError(f"{name} is of type {dtype}, not one of {', '.join(_NUMBERS)}")
+    return torch.tensor(np.frombuffer(data, _NUMBERS[dtype]).reshape(shape))

@@ -1,0 +1,402 @@
+"""Models on disk: a directory with a manifest (JSON) and the tensors (safetensors).
+
+The file of tensors is named by its checksum, which the manifest holds, and the manifest is replaced
+in one rename: a directory holds the old model or the new one, whole. Nothing is ever unpickled, and
+everything that is read is checked before it is used: a model file is data from a stranger.
+"""
+
+import math
+import re
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias, final
+
+import msgspec
+import torch
+from torch import Tensor
+
+from lifelong.networks.growing import GrowingNetwork, LearnedTask
+from lifelong.networks.sequential import (
+    Architecture,
+    Convolution,
+    Linear,
+    MaxPool,
+    NetworkError,
+    Sequential,
+    convnet,
+    mlp,
+)
+from lifelong.persistence.files import (
+    MOST,
+    TensorFileError,
+    digest,
+    digest_of,
+    directory_lock,
+    make_directory,
+    packed,
+    read_file,
+    replace_file,
+    unpacked,
+)
+from lifelong.records import TaskRecord
+from lifelong.tasks.task import Kind
+
+FORMAT = "lifelong model"
+VERSION = 4
+OLDEST = 3  # that is still read
+MANIFEST = "manifest.json"
+_TENSORS = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
+
+
+# The shape that a tensor of a task's own must have: of the network, the task's number, the name.
+PrivateShape: TypeAlias = Callable[[GrowingNetwork, int, str], tuple[int, ...]]
+
+
+class ModelFileError(ValueError):
+    """A model that cannot be read or written; the message says which file, why, and what to do."""
+
+
+@final
+class _Task(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    kind: Kind
+    outputs: int
+    private: list[str]
+
+
+@final
+class Manifest(msgspec.Struct, forbid_unknown_fields=True):
+    """Everything about a model but its numbers.
+
+    Attributes:
+        shapes: of each tensor in the file of tensors.
+        bytes, sha256: size and checksum of that file.
+        seal: checksum of the manifest itself.
+    """
+
+    format: str
+    version: int
+    method: str
+    seed: int
+    architecture: Sequential
+    settings: dict[str, Any]
+    born: dict[str, list[int]]
+    tasks: list[_Task]
+    memory: list[str]
+    records: list[TaskRecord]
+    shapes: dict[str, list[int]]
+    bytes: int
+    sha256: str
+    seal: str = ""
+
+    @property
+    def file(self) -> str:
+        """Name of the file of tensors."""
+        return f"tensors-{self.sha256[:16]}.safetensors"
+
+    def sealed(self) -> "Manifest":
+        """With a checksum of itself, so that what was changed by accident is noticed."""
+        unsealed = msgspec.structs.replace(self, seal="")
+        return msgspec.structs.replace(self, seal=digest(msgspec.json.encode(unsealed)))
+
+
+@final
+class _Envelope(msgspec.Struct):
+    """As much as any version of the format has."""
+
+    format: str = ""
+    version: int = 0
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Saved:
+    """A model that was read, and the checksum of its manifest, by which it is known again."""
+
+    manifest: Manifest
+    network: GrowingNetwork
+    mark: str
+
+
+def write(
+    path: Path,
+    *,
+    method: str,
+    seed: int,
+    settings: Any,
+    network: GrowingNetwork,
+    records: tuple[TaskRecord, ...],
+    mine: set[str],
+    overwrite: bool,
+) -> None:
+    """Save a model into a directory, which is made if need be.
+
+    A model that is there is replaced if its mark is among `mine`, where that of this one is added,
+    or whatever it is with `overwrite`.
+    """
+    tensors = _tensors(network)
+    content = packed(tensors)
+    manifest = Manifest(
+        format=FORMAT,
+        version=VERSION,
+        method=method,
+        seed=seed,
+        architecture=_as_sequential(network.architecture),
+        settings=msgspec.to_builtins(settings),
+        born={group: stamps.tolist() for group, stamps in network.born.items()},
+        tasks=[_Task(t.name, t.kind, t.outputs, sorted(t.private)) for t in network.tasks],
+        memory=sorted(network.memory),
+        records=list(records),
+        shapes={name: list(tensor.shape) for name, tensor in tensors.items()},
+        bytes=len(content),
+        sha256=digest(content),
+    ).sealed()
+    text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+    _decoded(path / MANIFEST, text)  # what could not be read again must not replace anything
+    try:
+        make_directory(path)
+        with directory_lock(path):
+            if not overwrite:
+                _refuse_another(path, mine)
+            mine.add(digest(text))
+            replace_file(path / manifest.file, content)
+            replace_file(path / MANIFEST, text)
+            _drop_files_but(path, manifest.file)
+    except OSError as error:
+        raise ModelFileError(
+            f"{path}: the model cannot be written: {error.strerror}; what was there before is "
+            "there still, or this one is, whole: mend this, or save elsewhere"
+        ) from error
+
+
+def _refuse_another(path: Path, mine: Collection[str]) -> None:
+    try:
+        found = digest(read_file(path / MANIFEST, most=MOST))
+    except FileNotFoundError:
+        return
+    if found not in mine:
+        raise ModelFileError(
+            f"{path}: holds a model that this learner has neither loaded nor saved there; perhaps "
+            "someone else saved it in the meantime. Load that one and go on with it, save "
+            "elsewhere, or pass overwrite=True to replace it"
+        )
+
+
+def _drop_files_but(path: Path, kept: str) -> None:
+    """Of files of tensors that no manifest names any more. One that stays does no harm."""
+    for file in path.iterdir():
+        if _TENSORS.fullmatch(file.name) and file.name != kept:
+            with suppress(OSError):
+                file.unlink()
+
+
+def checksum(network: GrowingNetwork) -> str:
+    """Of all that was learned."""
+    births = {f"born/{group}": stamps for group, stamps in network.born.items()}
+    tasks = [(known.name, known.kind.value, known.outputs) for known in network.tasks]
+    return digest(repr(tasks).encode(), digest_of({**_tensors(network), **births}).encode())
+
+
+def not_finite(network: GrowingNetwork) -> str | None:
+    """Name of a tensor with numbers that are not finite, if there is one; it could not be saved."""
+    tensors = _tensors(network).items()
+    return next((name for name, t in tensors if not bool(torch.isfinite(t).all())), None)
+
+
+def read(path: Path, device: torch.device, method: str, private_shape: PrivateShape) -> Saved:
+    """A saved model of this method, every part of it checked."""
+    content, manifest, tensors = _files(path)
+    if manifest.method != method:
+        raise ModelFileError(f"{path}: holds a {manifest.method}, which {method} cannot load")
+    try:
+        network = _network(manifest, {name: t.to(device) for name, t in tensors.items()})
+        _check_shapes(network, private_shape)
+    except (NetworkError, KeyError) as error:
+        raise ModelFileError(f"{path}: manifest and tensors do not fit: {error}") from error
+    return Saved(manifest, network, digest(content))
+
+
+def _files(path: Path, tries: int = 10) -> tuple[bytes, Manifest, dict[str, Tensor]]:
+    """Manifest and tensors of one and the same save."""
+    content = _content(path / MANIFEST, most=MOST)
+    manifest = _decoded(path / MANIFEST, content)
+    try:
+        return content, manifest, _read_tensors(path / manifest.file, manifest)
+    except ModelFileError:
+        # A save may have come between: then the manifest is another one by now.
+        if tries == 0 or _content(path / MANIFEST, most=MOST) == content:
+            raise
+        return _files(path, tries - 1)
+
+
+def _decoded(file: Path, content: bytes) -> Manifest:
+    try:
+        envelope = msgspec.json.decode(content, type=_Envelope)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ModelFileError(f"{file}: not a manifest: {error}") from error
+    if envelope.format != FORMAT:
+        raise ModelFileError(f"{file}: not a {FORMAT}, but {envelope.format!r}")
+    if not OLDEST <= envelope.version <= VERSION:
+        raise ModelFileError(
+            f"{file}: has format version {envelope.version}, but this release reads {OLDEST} to "
+            f"{VERSION}; "
+            + ("a newer release reads it" if envelope.version > VERSION else "an older one does")
+        )
+    try:
+        members = msgspec.json.decode(content, type=dict[str, Any])
+        seal = digest(msgspec.json.encode({**members, "seal": ""}))
+        manifest = msgspec.convert(_in_this_version(members), Manifest)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise ModelFileError(f"{file}: damaged: {error}") from error
+    if manifest.seal != seal:
+        raise ModelFileError(f"{file}: not what was saved (its checksum differs); it is damaged")
+    if not re.fullmatch("[0-9a-f]{64}", manifest.sha256):
+        raise ModelFileError(f"{file}: {manifest.sha256!r} is not the checksum of a file")
+    return manifest
+
+
+def _in_this_version(members: dict[str, Any]) -> dict[str, Any]:
+    """The members of a manifest under the names that they have now."""
+    names = {"skeleton": "architecture"} if members["version"] == OLDEST else {}
+    return {names.get(name, name): value for name, value in members.items()}
+
+
+def _read_tensors(file: Path, manifest: Manifest) -> dict[str, Tensor]:
+    # Nothing is read that is larger than it says, and nothing says more than it has.
+    if any(size < 0 for shape in manifest.shapes.values() for size in shape):
+        raise ModelFileError(f"{file.parent / MANIFEST}: holds a shape below zero")
+    if 4 * sum(map(math.prod, manifest.shapes.values())) > manifest.bytes:
+        raise ModelFileError(f"{file}: too small for the tensors that the manifest lists")
+    content = _content(file, size=manifest.bytes)
+    if digest(content) != manifest.sha256:
+        raise ModelFileError(f"{file}: not what was saved (its checksum differs); it is damaged")
+    try:
+        tensors = unpacked(content)
+    except TensorFileError as error:
+        raise ModelFileError(f"{file}: {error}") from error
+    if {name: list(tensor.shape) for name, tensor in tensors.items()} != manifest.shapes:
+        raise ModelFileError(f"{file}: holds other tensors than the manifest lists")
+    return tensors
+
+
+def _content(file: Path, *, size: int | None = None, most: int | None = None) -> bytes:
+    try:
+        return read_file(file, size, most)
+    except OSError as error:
+        raise ModelFileError(f"{file}: cannot be read: {error.strerror}") from error
+    except MemoryError as error:
+        raise ModelFileError(f"{file}: larger than the memory that there is") from error
+
+
+def _as_sequential(architecture: Architecture) -> Sequential:
+    if not isinstance(architecture, Sequential):
+        raise TypeError(f"only networks made by mlp or convnet can be saved, not {architecture!r}")
+    return architecture
+
+
+def _check_sequential(sequential: Sequential) -> None:
+    """Refuse layers that neither `mlp` nor `convnet` would put together.
+
+    Of these the tensors in the file bound all sizes, so that a prediction takes what they justify.
+    """
+    layers = sequential.layers
+    widths = [layer.units for layer in layers if isinstance(layer, Linear)]
+    convolutions = [layer for layer in layers if isinstance(layer, Convolution)]
+    pool = [
+        layers[place + 2 : place + 3] == (MaxPool(2),)
+        for place, layer in enumerate(layers)
+        if isinstance(layer, Convolution)
+    ]
+    known: Sequential | None = None
+    if not convolutions:
+        known = mlp(math.prod(sequential.inputs), widths)
+    elif len(sequential.inputs) == 3:
+        filters, kernel = [layer.units for layer in convolutions], convolutions[0].kernel
+        known = convnet(sequential.inputs, filters, widths, kernel=kernel, pool=pool)
+    if known != sequential:
+        raise NetworkError(f"its layers are neither those of an mlp nor of a convnet: {layers}")
+
+
+def _tensors(network: GrowingNetwork) -> dict[str, Tensor]:
+    private = {
+        f"task/{number}/{name}": tensor
+        for number, known in enumerate(network.tasks, 1)
+        for name, tensor in known.private.items()
+    }
+    memory = {f"memory/{name}": t for name, t in network.memory.items()}
+    return {f"shared/{name}": t for name, t in network.shared.items()} | private | memory
+
+
+def _network(manifest: Manifest, tensors: Mapping[str, Tensor]) -> GrowingNetwork:
+    architecture = manifest.architecture
+    _check_sequential(architecture)
+    _check_tasks(manifest)
+    # In the skeleton's order, and not in that of the file, which says nothing: random numbers are
+    # drawn tensor by tensor.
+    shared = {
+        name: tensors[f"shared/{name}"] for name in architecture.axes if f"shared/{name}" in tensors
+    }
+    tasks = tuple(
+        LearnedTask(
+            task.name,
+            task.kind,
+            task.outputs,
+            {n: tensors[f"task/{number}/{n}"] for n in architecture.axes if n in task.private},
+        )
+        for number, task in enumerate(manifest.tasks, 1)
+    )
+    memory = {name: tensors[f"memory/{name}"] for name in manifest.memory}
+    network = GrowingNetwork(architecture, shared, _births(manifest), tasks, memory)
+    if len(_tensors(network)) != len(tensors):
+        raise NetworkError("there are tensors that belong to no task")
+    return network
+
+
+def _check_tasks(manifest: Manifest) -> None:
+    names = [task.name for task in manifest.tasks]
+    if len(set(names)) < len(names) or "" in names:
+        raise NetworkError(f"tasks must have names that differ and are not empty, not {names}")
+    if any(task.outputs < 1 for task in manifest.tasks):
+        raise NetworkError("there is a task without outputs")
+    if any(not 1 <= record.number <= len(names) for record in manifest.records):
+        raise NetworkError("there is a record of a task that was not learned")
+
+
+def _births(manifest: Manifest) -> dict[str, Tensor]:
+    groups = manifest.architecture.widths if manifest.tasks else {}
+    if set(manifest.born) != set(groups):
+        raise NetworkError(f"there are births of {list(manifest.born)}, not of {list(groups)}")
+    for group, stamps in manifest.born.items():
+        if stamps != sorted(stamps):
+            raise NetworkError(f"the births of {group} decrease")
+        if not stamps or stamps[0] < 1 or stamps[-1] > len(manifest.tasks):
+            raise NetworkError(f"the births of {group} are not at tasks that were learned")
+    return {group: torch.tensor(manifest.born[group], dtype=torch.long) for group in groups}
+
+
+def _check_shapes(network: GrowingNetwork, private_shape: PrivateShape) -> None:
+    architecture = network.architecture
+    for number, known in enumerate(network.tasks, 1):
+        if sorted([*network.shared, *known.private]) != sorted(architecture.axes):
+            raise NetworkError(f"the tensors of task {known.name!r} are not those of its network")
+        for name, tensor in known.private.items():
+            _check_shape(tensor, private_shape(network, number, name), name)
+    widths = {group: len(stamps) for group, stamps in network.born.items()}
+    for name, tensor in network.shared.items():
+        # A head is among the shared tensors only where all tasks have the same outputs.
+        outputs = network.tasks[0].outputs if network.tasks else 1
+        _check_shape(tensor, architecture.shape(name, widths, outputs), name)
+    for name, tensor in network.memory.items():
+        about = network.shared[name.rpartition("/")[2]]
+        _check_shape(tensor, tuple(about.shape) if tensor.ndim else (), name)  # or a count of it
+
+
+def _check_shape(tensor: Tensor, expected: tuple[int, ...], name: str) -> None:
+    if tuple(tensor.shape) != expected or tensor.dtype != torch.float32:
+        raise NetworkError(
+            f"{name} is {tensor.dtype} of shape {tuple(tensor.shape)}, not float32 of {expected}"
+        )
+    if not bool(torch.isfinite(tensor).all()):
+        raise NetworkError(f"{name} holds numbers that are not finite")

@@ -1,0 +1,240 @@
+"""What did it cost? Performance over capacity, parameters over tasks, seconds a task and stage."""
+
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+
+import altair as alt
+import numpy as np
+
+from lifelong.evaluation.runs import Run
+from lifelong.report.figures.drawing import (
+    METRIC_NAMES,
+    ROWS,
+    Column,
+    Figure,
+    Height,
+    View,
+    Views,
+    bins,
+    by_measure,
+    by_run,
+    from_data,
+    label,
+    layered,
+    method_color,
+    methods,
+    rounded,
+    rows,
+    score_told,
+    task_names,
+    tasks_learned,
+)
+
+_BARS = 60
+_LABELLED = 5  # methods whose names fit beside their points
+_REST = "surgery and the rest"
+_KINDS = {"all": "parameters", "non-zero": "nonzero"}
+
+
+def performance(runs: Sequence[Run]) -> Figure:
+    """Score at the end over parameters at the end: up and to the left is good."""
+    names = methods(runs)
+    crowded = len(names) > _LABELLED
+    tips = [
+        alt.Tooltip("method:N"),
+        alt.Tooltip("capacity:Q", format=".3f"),
+        score_told(),
+        alt.Tooltip("seed:N", title="seed"),
+    ]
+    base = from_data().encode(
+        x=alt.X(
+            "capacity:Q",
+            title="parameters / DNN-MTL's",
+            scale=alt.Scale(type="log", base=2, nice=False, padding=30),
+            axis=alt.Axis(format="~g", tickCount=6),
+        ),
+        y=alt.Y(
+            "score:Q",
+            title="mean score at the end",
+            scale=alt.Scale(zero=False, nice=False, padding=24),
+        ),
+        color=method_color(names) if crowded else method_color(names).legend(None),
+        tooltip=tips,
+    )
+    means = base.transform_filter("datum.seed == 'mean'")
+    seeds = base.transform_filter("datum.seed != 'mean'").mark_point(filled=True, opacity=0.4)
+    return Figure(
+        "performance",
+        "Performance over capacity",
+        "At the end: the mean score over the parameters that are kept. Up is better, left is "
+        "smaller; the scale doubles from step to step. Small points are single seeds.",
+        layered(
+            seeds.encode(size=alt.value(30)),
+            means.mark_point(filled=True, opacity=1, size=130),
+            *([] if crowded else [means.mark_text(dy=-14, fontSize=12).encode(text="method:N")]),
+        ),
+        ("measure",),
+        by_measure(runs, _performance_view),
+        (
+            Column("method", "method"),
+            Column("seed", "seed"),
+            Column("capacity", "parameters / DNN-MTL's", 3),
+            Column("score", "mean score", 4),
+        ),
+        Height(share=0.6, most=420),
+    )
+
+
+def sizes(runs: Sequence[Run]) -> Figure:
+    """Parameters, and those that are not zero, as tasks come."""
+    chart = from_data().encode(
+        x=tasks_learned(),
+        y=alt.Y("parameters:Q", title="parameters", axis=alt.Axis(format="~s")),
+        color=method_color(methods(runs)),
+        strokeDash=alt.StrokeDash(
+            "which:N",
+            title=None,
+            scale=alt.Scale(domain=list(_KINDS), range=[[1, 0], [4, 3]]),
+        ),
+        tooltip=[
+            "method:N",
+            alt.Tooltip("tasks:Q", title="tasks learned"),
+            "which:N",
+            alt.Tooltip("parameters:Q", format=",.0f"),
+        ],
+    )
+    points = chart.mark_point(filled=True, size=40).encode(strokeDash=alt.StrokeDashValue([1, 0]))
+    return Figure(
+        "sizes",
+        "Parameters as tasks come",
+        "All parameters that are kept after each task, and those of them that are not zero; the "
+        "mean over seeds. A method that learns all tasks at once has its size from the start.",
+        layered(chart.mark_line(strokeWidth=2.2), points),
+        (),
+        _sizes_views(runs),
+        (
+            Column("method", "method"),
+            Column("tasks", "tasks learned"),
+            Column("which", "which"),
+            Column("parameters", "parameters"),
+        ),
+        Height(share=0.6, most=420),
+    )
+
+
+def seconds(runs: Sequence[Run]) -> Figure:
+    """What each task took, by stage of its learning."""
+    stages = [*dict.fromkeys(s.name for run in runs for r in run.records for s in r.stages), _REST]
+    chart = (
+        from_data()
+        .mark_bar()
+        .encode(
+            x=alt.X("task:N", sort=None, title=None, axis=task_names()),
+            y=alt.Y("seconds:Q", title="seconds"),
+            color=alt.Color(
+                "stage:N",
+                title=None,
+                sort=alt.EncodingSortField("place"),
+                scale=alt.Scale(scheme="tableau10"),
+            ),
+            order=alt.Order("place:Q"),
+            tooltip=[
+                "task:N",
+                "stage:N",
+                alt.Tooltip("seconds:Q", format=".2f"),
+                alt.Tooltip("steps:Q", title="steps of training"),
+            ],
+        )
+    )
+    return Figure(
+        "seconds",
+        "Seconds a task, by stage",
+        "How long each task took to learn, and in which trainings; evaluation is not counted."
+        + (" With so many tasks a bar sums several." if len(runs[0].tasks) > _BARS else ""),
+        layered(chart),
+        ("method", "seed"),
+        by_run(runs, lambda run: _seconds_view(run, stages)),
+        (
+            Column("task", "task"),
+            Column("stage", "stage"),
+            Column("seconds", "seconds", 3),
+            Column("steps", "steps"),
+        ),
+        Height(share=0.35, least=280, most=420),
+        wide=True,
+    )
+
+
+def _performance_view(runs: Sequence[Run], measure: str) -> View:
+    found: list[tuple[str, str, float, float]] = []
+    for method in methods(runs):
+        points = [
+            (run.summary.capacity, float(np.mean(run.scores[measure])))
+            for run in runs
+            if run.method == method
+        ]
+        mean = np.mean(points, axis=0)
+        found.append((method, "mean", rounded(mean[0]), rounded(mean[1])))
+        found += [
+            (method, str(run.seed), rounded(capacity), rounded(score))
+            for run, (capacity, score) in zip(
+                [run for run in runs if run.method == method], points, strict=True
+            )
+        ]
+    said = [f"{m}: {s:.4f} at {c:.2f}" for m, seed, c, s in found if seed == "mean"]
+    words = f"Points, {METRIC_NAMES[measure]} at the end over capacity. {'; '.join(said)}."
+    return View(words, {ROWS: rows(("method", "seed", "capacity", "score"), found)})
+
+
+def _sizes_views(runs: Sequence[Run]) -> Views:
+    found = [row for method in methods(runs) for row in _sizes_of(runs, method)]
+    if not found:
+        return {}
+    ends = "; ".join(f"{m}: {p:,.0f}" for m, t, w, p in found if t == len(runs[0].tasks))
+    words = f"Lines, parameters after each task. At the end, all and non-zero: {ends}."
+    return {(): View(words, {ROWS: rows(("method", "tasks", "which", "parameters"), found)})}
+
+
+def _sizes_of(runs: Sequence[Run], method: str) -> Iterator[tuple[str, int, str, float]]:
+    own = [run for run in runs if run.method == method and _sizes_known(run)]
+    count = len(runs[0].tasks)
+    if not own:
+        return
+    for which, field in _KINDS.items():
+        of = attrgetter(field)
+        grown = [[of(size) for size in r.capacity] for run in own if (r := run.results) is not None]
+        sizes = grown or [[of(run.summary)] * count for run in own]
+        places = [part[-1] for part in bins(count, 100)] if grown else sorted({0, count - 1})
+        for place in places:
+            yield method, place + 1, which, rounded(np.mean([size[place] for size in sizes]))
+
+
+def _sizes_known(run: Run) -> bool:
+    """After each task; of a saved model that learned one by one only what it came to is known."""
+    return run.results is not None or len(run.records) < len(run.tasks)
+
+
+def _seconds_view(run: Run, stages: Sequence[str]) -> View | None:
+    if not run.records:
+        return None
+    found = [row for part in bins(len(run.records), _BARS) for row in _stages_of(run, part)]
+    total = sum(row[2] for row in found)
+    words = f"Stacked bars, seconds of {run.method}, seed {run.seed}: {total:.1f} in all."
+    placed = [(*row, stages.index(row[1])) for row in found]
+    fields = ("task", "stage", "seconds", "steps", "place")
+    return View(words, {ROWS: rows(fields, placed)})
+
+
+def _stages_of(run: Run, part: range) -> Iterator[tuple[str, str, float, int]]:
+    records = [run.records[place] for place in part]
+    together = len(run.records) == 1 < len(run.tasks)
+    name = "all tasks" if together else label(run.tasks, part)
+    stages = [stage for record in records for stage in record.stages]
+    for each in dict.fromkeys(stage.name for stage in stages):
+        own = [stage for stage in stages if stage.name == each]
+        yield name, each, rounded(sum(s.seconds for s in own)), sum(s.steps for s in own)
+    results = run.results
+    whole = run.summary.seconds if results is None else sum(results.seconds[list(part)])
+    rest = whole - sum(stage.seconds for stage in stages)
+    if (together or results is not None) and rest > 0:
+        yield name, _REST, rounded(rest), 0

@@ -1,0 +1,336 @@
+"""Stored runs as one HTML page that stands by itself: nothing is loaded from anywhere."""
+
+import base64
+import gzip
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from typing import Any, final
+
+import msgspec
+import numpy as np
+import vl_convert
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from lifelong.evaluation.runs import Run, RunError
+from lifelong.evaluation.usage import grows, shared_by_several, tells
+from lifelong.report.figures import cost, drift, growth, scores, sharing
+from lifelong.report.figures.drawing import METRIC_NAMES, Figure, methods
+
+_FIRST = "DEN"  # what the others are measured against
+LIMIT = 1_900_000  # characters of a page, so that it can be sent by mail and opens at once
+
+
+def page(runs: Sequence[Run]) -> str:
+    """The page of one or more runs on the same tasks: methods, seeds, or a saved model alone."""
+    _refuse_strangers(runs)
+    runs = sorted(runs, key=lambda run: (run.method != _FIRST, not tells(run)))
+    seeds = sorted({run.seed for run in runs})
+    for kept in range(len(seeds), 0, -1):
+        text = _page(runs, seeds[:kept])
+        if len(text) <= LIMIT:
+            break
+    return text
+
+
+def forgetting_points(forgetting: float | None) -> str:
+    """Forgetting in hundredths, or a dash where there is none to speak of."""
+    return "–" if forgetting is None else f"{100 * forgetting + 0.0:.2f}"
+
+
+@final
+@dataclass(frozen=True)
+class _Section:
+    name: str
+    word: str
+    question: str
+    figures: tuple[Figure, ...]
+
+
+@final
+@dataclass(frozen=True)
+class _Line:
+    """A method in the table of methods: what each seed reached."""
+
+    method: str
+    about: str
+    seeds: int
+    cells: dict[str, str]
+
+
+def _page(runs: Sequence[Run], seeds: Sequence[int]) -> str:
+    sections = _sections(runs, [run for run in runs if run.seed in seeds])
+    figures = [figure for section in sections for figure in section.figures]
+    shown = _shown_first(runs)
+    switches = _switches(runs, seeds, shown)
+    return (
+        _environment()
+        .get_template("report.html")
+        .render(
+            runs=runs,
+            shown=shown,
+            sections=sections,
+            lines=[_line(runs, method) for method in methods(runs)],
+            columns=_COLUMNS if any(run.scores for run in runs) else _UNSCORED,
+            switches=switches,
+            facts=_facts(runs, shown, seeds),
+            seeds=len({run.seed for run in runs}),
+            headline=_headline([run for run in runs if run.method == shown.method]),
+            settings=_settings(runs),
+            notes=_notes(runs),
+            data=_packed(
+                {"switches": switches, "figures": [_for_page(figure) for figure in figures]}
+            ),
+            vega=_vega(),
+        )
+    )
+
+
+def _sections(runs: Sequence[Run], detailed: Sequence[Run]) -> list[_Section]:
+    """The questions of the page with the figures that have something to show."""
+    asked = [
+        _Section(
+            "good",
+            "Quality",
+            "How good is it?",
+            (scores.averages(runs), scores.matrix(detailed), scores.by_task(runs)),
+        ),
+        _Section(
+            "cost",
+            "Cost",
+            "What did it cost?",
+            (cost.performance(runs), cost.sizes(runs), cost.seconds(detailed)),
+        ),
+        _Section(
+            "grow", "Growth", "How did it grow?", (growth.births(detailed), growth.events(detailed))
+        ),
+        _Section(
+            "share",
+            "Sharing",
+            "Who shares what?",
+            (sharing.weave(detailed), sharing.sources(detailed), sharing.overlap(detailed)),
+        ),
+        _Section(
+            "drift",
+            "Drift",
+            "Did anything drift?",
+            (drift.curves(detailed), drift.distances(detailed)),
+        ),
+    ]
+    kept = [
+        replace(s, figures=tuple(figure for figure in s.figures if figure.views)) for s in asked
+    ]
+    return [section for section in kept if section.figures]
+
+
+def _refuse_strangers(runs: Sequence[Run]) -> None:
+    if not runs:
+        raise RunError("a report needs at least one run, but none was given")
+    first, seen = runs[0], set()
+    tasks: dict[int, Run] = {}
+    for run in runs:
+        for what in ("data", "source"):
+            if getattr(run, what) != getattr(first, what):
+                raise RunError(
+                    f"runs on different data cannot stand in one report: {first.method}, seed "
+                    f"{first.seed} has {what} {getattr(first, what)!r}, {run.method}, seed "
+                    f"{run.seed} has {getattr(run, what)!r}; report them apart"
+                )
+        # A seed may draw which tasks there are, and in which order: the same for every method.
+        other = tasks.setdefault(run.seed, run)
+        other = other if run.tasks != other.tasks else first
+        if run.tasks != tasks[run.seed].tasks or len(run.tasks) != len(first.tasks):
+            raise RunError(
+                f"runs on different tasks cannot stand in one report: {other.method}, seed "
+                f"{other.seed} learned {len(other.tasks)} ({_few(other.tasks)}), {run.method}, "
+                f"seed {run.seed} {len(run.tasks)} ({_few(run.tasks)}); report them apart"
+            )
+        if (run.method, run.seed) in seen:
+            raise RunError(
+                f"two runs of {run.method} with seed {run.seed}; give one of them, or report them "
+                "apart"
+            )
+        seen.add((run.method, run.seed))
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:3])) + (", …" if len(names) > 3 else "")
+
+
+def _shown_first(runs: Sequence[Run]) -> Run:
+    """The run that the page opens with: the first that tells most."""
+    return max(runs, key=lambda run: (tells(run), grows(run), run.results is not None))
+
+
+def _switches(runs: Sequence[Run], seeds: Sequence[int], shown: Run) -> dict[str, dict[str, Any]]:
+    seed = shown.seed if shown.seed in seeds else seeds[0]
+    return {
+        "measure": {
+            "now": next(iter(METRIC_NAMES)),
+            "options": list(METRIC_NAMES.items()) if any(run.scores for run in runs) else [],
+        },
+        "method": {"now": shown.method, "options": [(name, name) for name in methods(runs)]},
+        "seed": {"now": seed, "options": [(seed, str(seed)) for seed in seeds]},
+    }
+
+
+_COLUMNS = {
+    "auroc": "AUROC",
+    "accuracy": "accuracy",
+    "forgetting": "forgetting",
+    "capacity": "capacity",
+    "parameters": "parameters",
+    "nonzero": "non-zero",
+    "seconds": "seconds",
+}
+_UNSCORED = {name: _COLUMNS[name] for name in ("capacity", "parameters", "nonzero", "seconds")}
+_FORMATS = {"auroc": ".4f", "accuracy": ".4f", "capacity": ".2f", "seconds": ".1f"}
+
+
+def _line(runs: Sequence[Run], method: str) -> _Line:
+    own = [run for run in runs if run.method == method]
+    cells = {name: _cell(name, [getattr(run.summary, name) for run in own]) for name in _COLUMNS}
+    return _Line(method, own[0].about, len(own), cells)
+
+
+def _cell(name: str, values: Sequence[float | None]) -> str:
+    """The value of the one seed, or mean ± standard deviation over seeds."""
+    known = [100 * v if name == "forgetting" else v for v in values if v is not None]
+    if not known:
+        return "–"
+    form = _FORMATS.get(name, ".2f" if name == "forgetting" else ",.0f")
+    mean = f"{np.mean(known) + 0.0:{form}}"
+    return mean if len(known) == 1 else f"{mean} ± {np.std(known, ddof=1):{form}}"
+
+
+def _headline(own: Sequence[Run]) -> list[tuple[str, str, str]]:
+    """What the owner of a model wants to know first: what, how much, and what that means."""
+    run, seeds = own[0], len(own)
+    at_once = len(run.records) < len(run.tasks)
+    tiles = [("tasks learned", str(len(run.tasks)), "all at once" if at_once else "one by one")]
+    over = "tasks at the end" if seeds == 1 else f"tasks at the end and {seeds} seeds"
+    for measure in METRIC_NAMES:
+        if run.scores:
+            value = np.mean([getattr(each.summary, measure) for each in own])
+            tiles.append((METRIC_NAMES[measure], f"{value:.4f}", f"mean over {over}"))
+    lost = [each.summary.forgetting for each in own if each.summary.forgetting is not None]
+    if lost:
+        points = forgetting_points(float(np.mean(lost)))
+        tiles.append(("forgetting", points, "points of AUROC lost since the best"))
+    capacity = np.mean([each.summary.capacity for each in own])
+    tiles.append(("capacity", f"{capacity:.2f} ×", "the parameters of DNN-MTL"))
+    with_seed = f", seed {run.seed}" if seeds > 1 else ""
+    if grows(run):
+        units = sum(map(len, run.born.values()))
+        first = sum(born.count(1) for born in run.born.values())
+        tiles.append(("units", f"{first} → {units}", f"after the first task, and now{with_seed}"))
+    if tells(run) and len(run.tasks) > 1:
+        shared = f"{shared_by_several(run):.0%}"
+        tiles.append(("shared", shared, f"of all units serve several tasks{with_seed}"))
+    return tiles
+
+
+def _facts(runs: Sequence[Run], shown: Run, detailed: Sequence[int]) -> list[tuple[str, str]]:
+    """What one needs to make these runs again."""
+    seeds = sorted({run.seed for run in runs})
+    covered = ", ".join(map(str, seeds))
+    if len(detailed) < len(seeds):
+        left = ", ".join(str(seed) for seed in seeds if seed not in detailed)
+        covered += f"; to keep this file small, only tables and means over seeds cover {left}"
+    order = ", ".join(shown.tasks)
+    if len({run.tasks for run in runs}) > 1:
+        same = len({frozenset(run.tasks) for run in runs}) == 1
+        what = "the order is another" if same else "they are others"
+        order += f" (with seed {shown.seed}; {what} for each seed)"
+    base = [f"{' × '.join(map(str, shown.inputs))} inputs"]
+    base += [f"{group} {width}" for group, width in shown.widths.items()]
+    versions = [", ".join(f"{n} {v}" for n, v in run.versions.items()) for run in runs]
+    return [
+        *(
+            ("command", command)
+            for command in dict.fromkeys(run.command for run in runs)
+            if command
+        ),
+        *([("data", f"{shown.data}: {shown.source}")] if shown.data or shown.source else []),
+        ("seeds" if len(seeds) > 1 else "seed", covered),
+        ("base network", ", ".join(base)),
+        *(("versions", each) for each in dict.fromkeys(versions)),
+        ("tasks in order", order),
+    ]
+
+
+def _notes(runs: Sequence[Run]) -> list[str]:
+    """What a reader must know to read the numbers right."""
+    given = [f"{run.method}, seed {run.seed}: {note}" for run in runs for note in run.warnings]
+    seeds = len({run.seed for run in runs})
+    scored = any(run.scores for run in runs)
+    if "look-alike" in runs[0].source:
+        given.append("The data is a look-alike of the original: compare methods, not with papers.")
+    if seeds == 1 and scored:
+        given.append("One seed: differences in the third decimal say little.")
+    if not scored:
+        given.append("A saved model has no test rows with it, so nothing here is scored.")
+    return given
+
+
+def _settings(runs: Sequence[Run]) -> list[tuple[str, str, str]]:
+    """A line for each setting of each method, as JSON writes it."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for run in runs:
+        for name, value in _flat(run.settings):
+            values = found.setdefault((run.method, name), [])
+            if value not in values:
+                values.append(value)
+    return [(method, name, " or ".join(values)) for (method, name), values in found.items()]
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    lines = []
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            lines += _flat(value, f"{prefix}{name}.")
+        else:
+            lines.append((prefix + name, msgspec.json.encode(value).decode()))
+    return lines
+
+
+def _for_page(figure: Figure) -> dict[str, Any]:
+    table = figure.table
+    pivot = {} if isinstance(table, tuple) else {**asdict(table), "pivot": True}
+    return {
+        "name": figure.name,
+        "spec": figure.spec(),
+        "by": figure.by,
+        "height": asdict(figure.height),
+        "absent": figure.absent,
+        "wide": figure.wide,
+        "table": [asdict(column) for column in table] if isinstance(table, tuple) else pivot,
+        "views": [
+            {"key": key, "words": view.words, "data": view.data}
+            for key, view in figure.views.items()
+        ],
+    }
+
+
+def _packed(document: Any) -> str:
+    """Base64 of gzip of JSON: a tenth of the size, and no character that HTML could mistake."""
+    return base64.b64encode(gzip.compress(msgspec.json.encode(document), mtime=0)).decode()
+
+
+@cache
+def _vega() -> str:
+    """The library that draws the charts, as it comes with vl-convert."""
+    bundle: str = vl_convert.javascript_bundle(None)  # type: ignore[arg-type]
+    if "</script" in bundle.lower():
+        raise RuntimeError("the drawing library cannot stand in a page as it is")
+    return bundle
+
+
+def _environment() -> Environment:
+    return Environment(
+        loader=PackageLoader("lifelong.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

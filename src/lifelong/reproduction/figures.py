@@ -1,0 +1,70 @@
+"""Which figure a recipe's runs make, and its files."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from lifelong.reproduction import figure3, figure4, figure5, style, table
+from lifelong.reproduction.claims import FIGURE_3, Evidence
+from lifelong.reproduction.measured import Measured
+from lifelong.reproduction.series import Series, as_csv
+
+TITLES = {
+    "figure3-variation": "MNIST-Variation",
+    "figure3-cifar100": "CIFAR-100",
+    "figure3-awa": "AWA",
+    "figure3-animals50": "50 animals",
+    "permuted": "Permuted MNIST",
+    "methods-variation": "MNIST-Variation",
+    "rehearsal": "digits",
+}
+
+
+def write_figure(
+    recipe: str, size: str, measured: Sequence[Measured], directory: Path, formats: Sequence[str]
+) -> list[Path]:
+    """The figure in each format; as CSV the points that are drawn, and of Figure 4 its table."""
+    name = recipe if size == "paper" else f"{recipe}-{size}"
+    figure, drawn = _figure(recipe, size, measured)
+    files = style.save(figure, directory, name, [each for each in formats if each != "csv"])
+    if "csv" in formats:
+        files.append(_write(directory / f"{name}.csv", as_csv(drawn)))
+        if recipe == "figure4":
+            files.append(_write(directory / f"{name}-table.csv", table.as_csv(measured)))
+    return files
+
+
+def write_combined(
+    evidence: Iterable[Evidence], directory: Path, formats: Sequence[str]
+) -> list[Path]:
+    """Figure 3 as the paper has it, a column for each data set that there are runs of."""
+    columns = {
+        _title(each.recipe, each.size): each.measured
+        for each in evidence
+        if each.recipe in FIGURE_3 and each.measured
+    }
+    if len(columns) < 2:
+        return []
+    pictures = [each for each in formats if each != "csv"]
+    return style.save(figure3.draw(columns), directory, "figure3", pictures)
+
+
+def _figure(
+    recipe: str, size: str, measured: Sequence[Measured]
+) -> tuple[Figure, tuple[Series, ...]]:
+    if recipe == "figure4":
+        return figure4.draw(measured), figure4.series(measured)
+    if recipe == "figure5":
+        return figure5.draw(measured), figure5.series(measured)
+    return figure3.draw({_title(recipe, size): measured}), figure3.series(measured)
+
+
+def _title(recipe: str, size: str) -> str:
+    return TITLES.get(recipe, recipe) + ("" if size == "paper" else f", {size}")
+
+
+def _write(file: Path, text: str) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+    return file

@@ -1,0 +1,100 @@
+"""What figures and tables are made from: the runs of a recipe, each with its place in it."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from lifelong.evaluation.runs import Run
+
+TASKS, CAPACITY = "tasks", "capacity"
+
+
+@final
+@dataclass(frozen=True)
+class Measured:
+    """One run.
+
+    Attributes:
+        method: whose run it is.
+        label: the method, and what is particular about it here.
+        part: of the figure.
+        plain: whether it is the method as it is, on all tasks and on the base network.
+    """
+
+    method: str
+    label: str
+    part: str
+    plain: bool
+    run: Run
+
+
+@final
+@dataclass(frozen=True)
+class Mean:
+    """Over seeds, with the standard error of the mean; that is None for a single seed."""
+
+    value: float
+    error: float | None
+    seeds: int
+
+    def __str__(self) -> str:
+        return f"{self.value:.4f}" + ("" if self.error is None else f" ± {self.error:.4f}")
+
+
+def mean(values: Iterable[float]) -> Mean:
+    """Of one number a seed."""
+    numbers = np.array(list(values), np.float64)
+    several = len(numbers) > 1
+    error = float(numbers.std(ddof=1) / len(numbers) ** 0.5) if several else None
+    return Mean(float(numbers.mean()), error, len(numbers))
+
+
+@final
+@dataclass(frozen=True)
+class Row:
+    """One method over its seeds."""
+
+    method: str
+    label: str
+    part: str
+    plain: bool
+    runs: tuple[Run, ...]
+
+    def mean(self, of: Callable[[Run], float | None]) -> Mean | None:
+        """None where no run has such a number."""
+        values = [value for value in map(of, self.runs) if value is not None]
+        return mean(values) if values else None
+
+    @property
+    def auroc(self) -> Mean:
+        found = self.mean(lambda run: run.summary.auroc)
+        assert found is not None  # what the runner stores is scored
+        return found
+
+    @property
+    def capacity(self) -> Mean:
+        found = self.mean(lambda run: run.summary.capacity)
+        assert found is not None
+        return found
+
+    @property
+    def forgetting(self) -> Mean | None:
+        return self.mean(lambda run: run.summary.forgetting)
+
+
+def rows(measured: Sequence[Measured]) -> tuple[Row, ...]:
+    """The runs of each label together, in the order in which labels appear."""
+    by_label: dict[tuple[str, str], list[Measured]] = {}
+    for each in measured:
+        by_label.setdefault((each.part, each.label), []).append(each)
+    return tuple(
+        Row(found[0].method, label, part, found[0].plain, tuple(one.run for one in found))
+        for (part, label), found in by_label.items()
+    )
+
+
+def plain(measured: Sequence[Measured]) -> dict[str, Row]:
+    """Each method as it is."""
+    return {row.method: row for row in rows(measured) if row.plain}

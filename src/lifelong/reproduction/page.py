@@ -1,0 +1,216 @@
+"""REPRODUCTION.md: the summary of findings as a page, with the tables behind it."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final, get_args
+
+import msgspec
+
+from lifelong.reproduction.claims import FIGURE_3, VERDICTS, Evidence, Finding, Verdict
+from lifelong.reproduction.measured import Row, plain, rows
+
+_HEAD = """# Reproduction
+
+Every number and every claim of the paper's experiments, and what we measured. Made by
+`lifelong reproduce` from the runs stored in `results/runs`, by way of `results/summary.json`; edit
+neither by hand. Claims that failed stay in, and what is not measured yet is said to be so.
+
+Means over seeds with the standard error of the mean; differences are in points of AUROC, 100 times
+AUROC. [docs/experiments.md](docs/experiments.md) says how runs are made and settings are chosen.
+"""
+
+
+@final
+@dataclass(frozen=True)
+class Chosen:
+    """What tuning chose for a method on a data set, in words."""
+
+    data: str
+    method: str
+    settings: str
+    defaults: bool
+    trials: int
+    seeds: str
+    tasks: int
+
+
+def read_summary(text: bytes) -> list[Finding]:
+    """What `write_summary` wrote."""
+    return msgspec.json.decode(text, type=list[Finding])
+
+
+def write_summary(findings: Sequence[Finding]) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(findings), indent=1) + b"\n"
+
+
+def page(
+    findings: Sequence[Finding],
+    evidence: Mapping[str, Evidence],
+    figures: Sequence[str],
+    choices: Sequence[Chosen] = (),
+) -> str:
+    """The whole page."""
+    parts = [
+        _HEAD,
+        _counted(findings),
+        _at_a_glance(
+            [each for each in evidence.values() if each.recipe in (*FIGURE_3, "permuted")]
+        ),
+        _order_in_words(findings),
+        *(_section(data, own) for data, own in _by_data(findings).items()),
+        _rules(),
+        _settings(choices),
+        _figures(figures),
+        *(_table(each) for each in evidence.values() if each.measured),
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _counted(findings: Sequence[Finding]) -> str:
+    counts = Counter(finding.verdict for finding in findings)
+    order: tuple[Verdict, ...] = get_args(Verdict)
+    told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in order)
+    return f"Of {len(findings)} claims and numbers: **{told}**.\n"
+
+
+def _at_a_glance(evidence: Sequence[Evidence]) -> str:
+    """Every method of Figure 3, as it is, on every data set that there are runs of."""
+    columns = {each.data: plain(each.measured) for each in evidence if each.measured}
+    if not columns:
+        return ""
+    methods = dict.fromkeys(method for found in columns.values() for method in found)
+    lines = [
+        "## At a glance\n",
+        "AUROC after the last task; in brackets the capacity (parameters over DNN-MTL's) and the "
+        "number of seeds.\n",
+        f"| | {' | '.join(columns)} |",
+        "|---" * (len(columns) + 1) + "|",
+        *(
+            f"| {method} | {' | '.join(_glance(found.get(method)) for found in columns.values())} |"
+            for method in methods
+        ),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _glance(row: Row | None) -> str:
+    if row is None:
+        return "–"
+    return f"{row.auroc} ({row.capacity.value:.2f}; {len(row.runs)})"
+
+
+def _order_in_words(findings: Sequence[Finding]) -> str:
+    """The plain statement: does DEN ≥ Progressive > EWC > L2 hold?"""
+    lines = ["## The order DEN ≥ Progressive > EWC > L2\n"]
+    for data, own in _by_data(findings).items():
+        steps = [finding for finding in own if finding.claim.startswith("order: ")]
+        if not steps or any(step.verdict == "not measured" for step in steps):
+            continue
+        broken = [step for step in steps if step.verdict == "not reproduced"]
+        names = "; ".join(_claim(step) for step in broken)
+        lines.append(f"- {data}: " + (f"it does not hold: {names}." if broken else "it holds."))
+    return "\n".join([*lines, ""]) if len(lines) > 1 else ""
+
+
+def _claim(finding: Finding) -> str:
+    said = finding.claim.removeprefix("order: ").removesuffix(" (points of AUROC)")
+    far_from = "not clearly" if (finding.ours or 0.0) > 0 else "not"
+    return f"{far_from} that {said} ({_ours(finding)} points)"
+
+
+def _by_data(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
+    grouped: dict[str, list[Finding]] = {}
+    for finding in findings:
+        grouped.setdefault(finding.data, []).append(finding)
+    return grouped
+
+
+def _section(data: str, findings: Sequence[Finding]) -> str:
+    lines = [
+        f"## {data}\n",
+        "| claim | paper | ours | seeds | verdict |",
+        "|---|---|---|---|---|",
+        *(
+            f"| {one.claim} | {one.paper} | {_ours(one)} | {one.seeds or '–'} | {_bold(one)} |"
+            for one in findings
+        ),
+        "",
+        *(f"`{command}`\n" for command in dict.fromkeys(one.command for one in findings)),
+    ]
+    return "\n".join(lines)
+
+
+def _ours(finding: Finding) -> str:
+    if finding.ours is None:
+        return "–"
+    digits = 4 if "AUROC of" in finding.claim else 2
+    error = "" if finding.stderr is None else f" ± {finding.stderr:.{digits}f}"
+    return f"{finding.ours:.{digits}f}{error}"
+
+
+def _bold(finding: Finding) -> str:
+    return f"**{finding.verdict}**" if finding.verdict == "not reproduced" else finding.verdict
+
+
+def _rules() -> str:
+    rules = "\n".join(f"- {kind}: {rule}." for kind, rule in VERDICTS.items())
+    return f"## How verdicts are made\n\n{rules}\n"
+
+
+def _settings(choices: Sequence[Chosen]) -> str:
+    if not choices:
+        return "## Settings\n\nNo settings were tuned: every method has its defaults.\n"
+    lines = [
+        "## Settings\n",
+        "Chosen by AUROC on validation rows of the first tasks, on seeds that are not reported. "
+        "All other settings, and methods that are not listed, have their defaults.\n",
+        "| data | method | chosen | defaults were best | trials | seeds | tasks |",
+        "|---|---|---|---|---|---|---|",
+        *(
+            f"| {one.data} | {one.method} | {one.settings} | {'yes' if one.defaults else 'no'} "
+            f"| {one.trials} | {one.seeds} | {one.tasks} |"
+            for one in choices
+        ),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _figures(figures: Sequence[str]) -> str:
+    if not figures:
+        return ""
+    shown = "\n\n".join(f"![{Path(file).stem}]({file})" for file in figures)
+    key = (
+        "Lines and points are means over seeds, bands one standard error; the tables below have "
+        "the number of seeds of each."
+    )
+    return f"## Figures\n\n{key}\n\n{shown}\n"
+
+
+def _table(evidence: Evidence) -> str:
+    found = rows(evidence.measured)
+    lines = [
+        f"## {evidence.recipe}: all runs\n",
+        f"{found[0].runs[0].source}. Size: {evidence.size}.\n",
+        "| method | AUROC | forgetting, points | capacity | seconds | seeds |",
+        "|---|---|---|---|---|---|",
+        *(_line(row) for row in found),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _line(row: Row) -> str:
+    lost, seconds = row.forgetting, row.mean(lambda run: run.summary.seconds)
+    cells = (
+        row.label,
+        str(row.auroc),
+        "–" if lost is None else f"{100 * lost.value:.2f}",
+        f"{row.capacity.value:.3f}",
+        "–" if seconds is None else f"{seconds.value:.0f}",
+        f"{len(row.runs)}",
+    )
+    return "| " + " | ".join(cells) + " |"

@@ -1,0 +1,142 @@
+"""How the paper's figures look: in print, on white, and every method alike in all of them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar, final
+
+import matplotlib
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from lifelong.reproduction.series import Series
+
+P = TypeVar("P")
+FORMATS = ("png", "svg", "pdf")
+WIDE = 7.0  # inches: the width of a page's text
+_SETTINGS: dict[Any, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 9,
+    "axes.labelsize": 8,
+    "legend.fontsize": 7,
+    "legend.columnspacing": 1.2,
+    "legend.handlelength": 2.2,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "lines.linewidth": 1.3,
+    "lines.markersize": 4,
+    "savefig.dpi": 200,
+    "svg.hashsalt": "lifelong",  # the same figure is the same file
+    "svg.fonttype": "none",
+    "pdf.fonttype": 42,
+}
+
+
+@final
+@dataclass(frozen=True)
+class Look:
+    """Of one method. Lines and markers differ too, for print in grey and for eyes without red."""
+
+    colour: str
+    marker: str = "o"
+    line: Any = "-"
+    width: float = 1.3
+
+
+# Colours after Okabe and Ito, which all eyes tell apart, and a few between them.
+LOOKS = {
+    "DNN-STL": Look("#000000", "s", (0, (4, 2))),
+    "DNN-MTL": Look("#7f7f7f", "D", (0, (4, 2))),
+    "DNN": Look("#b8a11f", "x", ":"),
+    "DNN-L1": Look("#8c5a3c", "v", "-."),
+    "DNN-L2": Look("#e69f00", "^", "-"),
+    "DNN-EWC": Look("#56b4e9", "P", "-"),
+    "SI": Look("#4c6a92", "h", "-."),
+    "IMM-mean": Look("#a6761d", "<", "-."),
+    "IMM-mode": Look("#66a61e", ">", "-."),
+    "DNN-Progressive": Look("#009e73", "d", "-"),
+    "DEN": Look("#d55e00", "o", "-", 2.0),
+    "DEN-Finetune": Look("#cc79a7", "*", "-"),
+    "DEN-No-Stamp": Look("#882255", "o", (0, (2, 1))),
+    "L2-Selective": Look("#0072b2", "o", "-"),
+    "DEN-Constant-13": Look("#9b7fd4", "s", "-"),
+    "DEN-Constant-20": Look("#5f3dc4", "D", "-"),
+    "DEN-Dynamic": Look("#f0308a", "p", "-"),
+}
+_UNKNOWN = Look("#555555", ".", ":")
+
+
+def look(method: str) -> Look:
+    return LOOKS.get(method, _UNKNOWN)
+
+
+def styled(draw: Callable[[P], Figure]) -> Callable[[P], Figure]:
+    """All that is drawn meanwhile looks like this."""
+
+    @wraps(draw)
+    def inside(given: P) -> Figure:
+        with matplotlib.rc_context(_SETTINGS):
+            return draw(given)
+
+    return inside
+
+
+def page(rows: int, columns: int, height: float, **given: Any) -> tuple[Figure, Any]:
+    """A figure as wide as the text, with its panels in a grid of axes."""
+    figure = Figure(figsize=(WIDE, height), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False, **given)
+
+
+def legend_below(figure: Figure, axes: Any) -> None:
+    """Each method once, whichever panels it is in, in as many columns as there is room for."""
+    shown: dict[str, Artist] = {}
+    for one in axes.flat:
+        for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
+            shown.setdefault(label, handle)
+    for columns in range(min(8, len(shown)), 0, -1):
+        legend = figure.legend(
+            list(shown.values()), list(shown), loc="outside lower center", ncols=columns
+        )
+        if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
+            return
+        legend.remove()
+
+
+def draw_line(axes: Axes, series: Series, *, label: str | None = None) -> None:
+    """A line with its band of one standard error; a marker alone where there is one point."""
+    style = look(series.method)
+    axes.plot(
+        series.x,
+        series.y,
+        color=style.colour,
+        linestyle=style.line,
+        linewidth=style.width,
+        marker=style.marker,
+        markevery=max(1, len(series.points) // 10),
+        label=label or series.label,
+        zorder=3,
+    )
+    axes.fill_between(
+        series.x, series.low, series.high, color=style.colour, alpha=0.2, linewidth=0, zorder=2
+    )
+    if len(series.points) == 1:
+        errors = [point.error for point in series.points]
+        axes.errorbar(series.x, series.y, errors, color=style.colour, capsize=2, zorder=3)
+
+
+def save(figure: Figure, directory: Path, name: str, formats: Sequence[str]) -> list[Path]:
+    """In each of the formats."""
+    directory.mkdir(parents=True, exist_ok=True)
+    files = [directory / f"{name}.{ending}" for ending in formats]
+    for file in files:
+        metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(file.suffix[1:])
+        with matplotlib.rc_context(_SETTINGS):
+            figure.savefig(file, metadata=metadata)
+    return files

@@ -1,0 +1,69 @@
+"""A recipe's runs as a table: for the terminal, as CSV, and for programs."""
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from lifelong.reproduction.measured import Mean, Measured, Row, rows
+
+COLUMNS = ("AUROC", "accuracy", "forgetting", "capacity", "seconds", "seeds")
+
+
+def as_table(title: str, measured: Sequence[Measured]) -> Table:
+    """AUROC with its standard error over seeds; forgetting in points of AUROC.
+
+    Where it is too wide, names go over several lines; numbers are never cut.
+    """
+    shown = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0, pad_edge=False)
+    shown.add_column("method", overflow="fold")
+    for column in COLUMNS:
+        shown.add_column(column, justify="right", no_wrap=True)
+    for row in rows(measured):
+        shown.add_row(row.label, *_cells(row))
+    return shown
+
+
+def as_records(measured: Sequence[Measured]) -> list[dict[str, Any]]:
+    """A record for each method, with the numbers as they are."""
+    return [_record(row) for row in rows(measured)]
+
+
+def as_csv(measured: Sequence[Measured]) -> str:
+    """The records, a line each."""
+    records = as_records(measured)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(records[0]) if records else ["method"], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return text.getvalue()
+
+
+def _record(row: Row) -> dict[str, Any]:
+    record: dict[str, Any] = {"method": row.method, "label": row.label, "part": row.part}
+    for name, found in _numbers(row).items():
+        record[name] = None if found is None else found.value
+        record[f"{name}_stderr"] = None if found is None else found.error
+    return {**record, "seeds": [run.seed for run in row.runs]}
+
+
+def _cells(row: Row) -> list[str]:
+    numbers = _numbers(row)
+    lost = numbers["forgetting"]
+    accuracy, seconds = numbers["accuracy"], numbers["seconds"]
+    return [
+        str(row.auroc),
+        "–" if accuracy is None else f"{accuracy.value:.4f}",
+        "–" if lost is None else f"{100 * lost.value:.2f}",
+        f"{row.capacity.value:.3f}",
+        "–" if seconds is None else f"{seconds.value:.0f}",
+        f"{len(row.runs)}",
+    ]
+
+
+def _numbers(row: Row) -> dict[str, Mean | None]:
+    names = ("auroc", "accuracy", "forgetting", "capacity", "parameters", "nonzero", "seconds")
+    return {name: row.mean(lambda run, name=name: getattr(run.summary, name)) for name in names}  # type: ignore[misc]

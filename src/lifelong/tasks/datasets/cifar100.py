@@ -1,0 +1,89 @@
+"""CIFAR-100: 50,000 and 10,000 colour images of 32 × 32 in 100 classes, the binary version.
+
+Each channel is standardised by its mean and deviation over the training rows of all classes.
+"""
+
+import os
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lifelong.tasks.datasets.files import DataError, Remote, data_directory, fetch_archive, readable
+from lifelong.tasks.splits import hold_out
+from lifelong.tasks.streams import Order, Stream, class_groups
+from lifelong.tasks.task import Kind
+
+DIRECTORY = "cifar-100-binary"
+ARCHIVE = Remote(
+    "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
+    "md5:03b5dce01913d631647c71ecec9e9cb8",
+)
+TRAIN, TEST, NAMES = "train.bin", "test.bin", "fine_label_names.txt"
+SHAPE = (3, 32, 32)
+LABELS = 2  # bytes before the pixels of a row: the coarse label, then the fine one
+ROW = LABELS + 3 * 32 * 32
+
+
+def cifar_100(
+    seed: int = 0,
+    data_dir: str | os.PathLike[str] | None = None,
+    *,
+    group: int = 10,
+    kind: Kind | str = Kind.BINARY,
+    valid: int = 5000,
+    order: Order = "drawn",
+) -> Stream:
+    """Ten tasks of ten classes drawn from the seed, each class a binary subtask.
+
+    With kind="classes" the ten classes of a task stand under one softmax. `valid` images are held
+    out of the training images, each class by its share: 50 of 500.
+    """
+    directory = data_directory(data_dir) / DIRECTORY
+    members = {name: f"{DIRECTORY}/{name}" for name in (TRAIN, TEST, NAMES)}
+    fetch_archive("cifar-100", directory, members, ARCHIVE)
+    train, test = read_bin(directory / TRAIN), read_bin(directory / TEST)
+    names = read_names(directory / NAMES)
+    labels = np.unique(np.concatenate([train[1], test[1]]))
+    if labels[-1] >= len(names):
+        raise DataError(
+            f"{directory / NAMES}: {len(names)} names, but there is an image of class {labels[-1]}"
+            "; the file is cut off: get it again"
+        )
+    splits = hold_out(
+        train, test, valid=valid, seed=seed, classes=[names[label] for label in labels]
+    )
+    return class_groups(
+        splits,
+        group,
+        seed=seed,
+        kind=kind,
+        order=order,
+        standardise="channels",
+        source="CIFAR-100, original files",
+    )
+
+
+def read_bin(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Images of shape (rows, 3, 32, 32) and their fine labels: views of the bytes, no copy."""
+    with readable(path):
+        content = np.fromfile(path, np.uint8)
+    if len(content) == 0 or len(content) % ROW:
+        raise DataError(
+            f"{path}: a row is {ROW:,} bytes, but {len(content):,} bytes are not a whole number of "
+            "rows; the file is cut off or another one: get it again"
+        )
+    rows = content.reshape(-1, ROW)
+    fine = rows[:, LABELS - 1]
+    if fine.max() >= 100:
+        raise DataError(
+            f"{path}: fine labels must be from 0 to 99, but row {int(fine.argmax())} has "
+            f"{fine.max()}; it is another file, perhaps CIFAR-10: get the binary CIFAR-100"
+        )
+    return rows[:, LABELS:].reshape(-1, *SHAPE), fine
+
+
+def read_names(path: Path) -> list[str]:
+    """Names of the classes, one a line, in the order of their labels."""
+    with readable(path):
+        return path.read_text(encoding="utf-8", errors="replace").split()

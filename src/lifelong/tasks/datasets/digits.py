@@ -1,0 +1,34 @@
+"""Handwritten digits of 8 × 8 that come with scikit-learn: 1,797 rows, no files needed."""
+
+import os
+
+from sklearn.datasets import load_digits
+
+from lifelong.tasks.splits import split_table
+from lifelong.tasks.streams import Order, Stream, class_groups, one_versus_rest
+from lifelong.tasks.task import Kind
+
+
+def digits(
+    seed: int = 0,
+    _data_dir: str | os.PathLike[str] | None = None,
+    *,
+    group: int | None = None,
+    kind: Kind | str = Kind.BINARY,
+    order: Order = "drawn",
+) -> Stream:
+    """Ten one-versus-rest tasks; or, with `group`, a task for each group of so many digits.
+
+    Of each digit 60 % are to train, 20 % to validate and 20 % to test on. Pixels are standardised
+    by one mean and one standard deviation, those of all pixels of the training rows.
+    """
+    x, y = load_digits(return_X_y=True)
+    splits = split_table(x, y, (0.6, 0.2, 0.2), seed=seed)
+    source = "scikit-learn's digits"
+    if group is None:
+        return one_versus_rest(
+            splits, seed=seed, order=order, standardise="whole", source=source, prefix="digit "
+        )
+    return class_groups(
+        splits, group, seed=seed, kind=kind, order=order, standardise="whole", source=source
+    )

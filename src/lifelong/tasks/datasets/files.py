@@ -1,0 +1,186 @@
+"""Where the files of a data set are, and how they get there.
+
+Files are looked for in a data directory: the one given, else `$LIFELONG_DATA`, else the platform's
+cache directory. A file that is absent is downloaded from its publisher, checked against the
+published hash, and only then moved to its place, so that a file in its place is always whole.
+"""
+
+import os
+import shutil
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, final
+
+import pooch
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+VARIABLE = "LIFELONG_DATA"
+MOST_INFLATED = 1100  # bytes that deflate can make of one: a file that says more is damaged
+
+
+class DataError(ValueError):
+    """Files that are absent or wrong; the message says which, what was expected, what to do."""
+
+
+@final
+@dataclass(frozen=True)
+class Remote:
+    """A file at its publisher's. `digest` is "algorithm:hexadecimal", as published."""
+
+    url: str
+    digest: str
+
+
+def data_directory(given: str | os.PathLike[str] | None = None) -> Path:
+    """The directory given, else `$LIFELONG_DATA`, else the platform's cache directory."""
+    chosen = given or os.environ.get(VARIABLE)
+    return Path(chosen).expanduser() if chosen else Path(pooch.os_cache("lifelong"))
+
+
+def present(directory: Path, *names: str) -> Path | None:
+    """The first of the names that is a file in the directory."""
+    return next((directory / name for name in names if (directory / name).is_file()), None)
+
+
+def fetch(data_set: str, directory: Path, name: str, remote: Remote) -> Path:
+    """Download one file to `directory / name`, unless it is there."""
+    if found := present(directory, name):
+        return found
+    return _download(data_set, directory, name, remote, [name])
+
+
+def fetch_archive(
+    data_set: str, directory: Path, members: Mapping[str, str], remote: Remote
+) -> None:
+    """Download a tar or zip archive and take `members` from it: name in the directory → member.
+
+    Only these members are read, by name, so that an archive cannot write anywhere else; the archive
+    itself is not kept, unless it was there before.
+    """
+    if all((directory / name).is_file() for name in members):
+        return
+    name = Path(remote.url).name
+    brought = present(directory, name)  # put there by the user, who may want to keep it
+    archive = brought or _download(data_set, directory, name, remote, list(members))
+    try:
+        _unpack(archive, directory, members)
+    except (KeyError, tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as error:
+        raise DataError(
+            f"{data_set}: cannot take {list(members)} from {archive}: {error}"
+        ) from error
+    finally:
+        if not brought:
+            archive.unlink(missing_ok=True)
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """What the system has to say about a file that is read within, with the file's name."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"{path}: cannot be read ({error.strerror or error}); put the file there, or mend it"
+        ) from error
+
+
+def absent(data_set: str, directory: Path, names: list[str], why: str) -> DataError:
+    """The error for files that are neither there nor to be had."""
+    return DataError(
+        f"{data_set} needs {', '.join(names)} in {directory}, {why}. Put the files there, or give "
+        f"another data directory with data_dir= (--data-dir) or ${VARIABLE}. "
+        "The data set 'digits' needs no files."
+    )
+
+
+def _download(data_set: str, directory: Path, name: str, remote: Remote, wanted: list[str]) -> Path:
+    _require_writable(data_set, directory)
+    try:
+        with _Bar(name) as bar:
+            got = pooch.retrieve(remote.url, remote.digest, name, directory, progressbar=bar)
+    except ValueError as error:
+        if "hash" not in str(error):
+            raise
+        raise DataError(
+            f"{data_set}: {remote.url} does not have the published hash {remote.digest}, so it was "
+            f"not kept. Try again later, or put {', '.join(wanted)} in {directory} yourself. "
+            f"({error})"
+        ) from error
+    except OSError as error:  # what requests raises is an OSError too
+        why = f"and could not be downloaded from {remote.url} ({error})"
+        raise absent(data_set, directory, wanted, why) from error
+    return Path(got)
+
+
+def _require_writable(data_set: str, directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise DataError(
+            f"{data_set}: cannot write downloaded files to {directory} ({error}). Give a directory "
+            f"that can be written with data_dir= (--data-dir) or ${VARIABLE}."
+        ) from error
+
+
+def _unpack(archive: Path, directory: Path, members: Mapping[str, str]) -> None:
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as zipped:
+            _take(zipped.open, directory, members)
+        return
+    with tarfile.open(archive) as tarred:
+
+        def open_member(member: str) -> IO[bytes]:
+            share_all_units = tarred.extractfile(member)
+            if share_all_units is None:
+                raise KeyError(f"{member} is not a file")
+            return share_all_units
+
+        _take(open_member, directory, members)
+
+
+def _take(
+    open_member: Callable[[str], IO[bytes]], directory: Path, members: Mapping[str, str]
+) -> None:
+    for name, member in members.items():
+        place = directory / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with open_member(member) as source, tempfile.TemporaryDirectory(dir=directory) as beside:
+            partial = Path(beside) / place.name
+            with partial.open("wb") as target:
+                shutil.copyfileobj(source, target)
+            partial.replace(place)
+
+
+@final
+class _Bar:
+    """A progress bar that does what pooch asks of one."""
+
+    def __init__(self, name: str) -> None:
+        self._progress = Progress(
+            TextColumn(name), BarColumn(), DownloadColumn(), TransferSpeedColumn(), transient=True
+        )
+        self._task = self._progress.add_task(name, total=None)
+        self.total: float | None = None
+
+    def __enter__(self) -> "_Bar":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def update(self, size: int) -> None:
+        self._progress.update(self._task, total=self.total, advance=size)
+
+    def reset(self) -> None:
+        """Asked for before the last update, which would fill the bar again: nothing to do."""
+
+    def close(self) -> None:
+        """The bar ends with the `with` block, also when the download fails."""

@@ -1,0 +1,238 @@
+"""Tasks that arrive one after another, and ways to make them from parts of a table:
+
+- `one_versus_rest`: a binary task for each class, over all rows;
+- `class_groups`: a task for each group of classes, over the rows of those classes;
+- `permutations`: the same classes again and again, the features in another order each time.
+
+Everything drawn is drawn from a seed: the same seed gives the same tasks in the same order.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
+from typing import Any, Literal, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lifelong.tasks.scaling import Scale, Standardise, axes_of, inputs_of
+from lifelong.tasks.splits import Splits, Subset, generator_for
+from lifelong.tasks.task import Kind, Task, TaskError
+
+Order: TypeAlias = Literal["drawn", "given"]
+
+
+@final
+class Stream:
+    """Tasks in the order in which they arrive, each made when it is asked for and then let go.
+
+    A stream may be iterated any number of times; the tasks are equal each time. `source` says in
+    words what data it is made of, and belongs into the record of a run; `outputs` names the classes
+    that the outputs of each task stand for, where they have names.
+    """
+
+    def __init__(
+        self,
+        makers: Mapping[str, Callable[[], Task]],
+        *,
+        source: str,
+        outputs: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        if not makers:
+            raise TaskError("a stream needs at least one task, but none was given")
+        self._makers = dict(makers)
+        self.source = source
+        self.outputs = {name: tuple(classes) for name, classes in (outputs or {}).items()}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the tasks in the order in which they arrive."""
+        return tuple(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+    def __iter__(self) -> Iterator[Task]:
+        for make in self._makers.values():
+            yield make()
+
+    def __getitem__(self, name: str) -> Task:
+        if name not in self._makers:
+            raise TaskError(f"no task {name!r} in this stream; its tasks are {_listed(self.names)}")
+        return self._makers[name]()
+
+    def validated(self) -> "Stream":
+        """The same tasks, tested on their validation rows: to choose settings by."""
+
+        def on_valid(make: Callable[[], Task]) -> Task:
+            task = make()
+            return Task(
+                task.name,
+                task.train,
+                task.valid,
+                task.valid,
+                kind=task.kind,
+                outputs=task.outputs,
+            )
+
+        makers = {name: partial(on_valid, make) for name, make in self._makers.items()}
+        return Stream(makers, source=f"{self.source}, validation rows", outputs=self.outputs)
+
+    def first(self, tasks: int) -> "Stream":
+        """The stream that ends after so many tasks."""
+        if not 1 <= tasks <= len(self):
+            raise TaskError(f"this stream has 1 to {len(self)} tasks to take, not {tasks}")
+        kept = dict(list(self._makers.items())[:tasks])
+        return Stream(kept, source=self.source, outputs=self.outputs)
+
+    def __repr__(self) -> str:
+        return f"Stream({len(self)} tasks, {self.source!r})"
+
+
+def one_versus_rest(
+    splits: Splits,
+    *,
+    seed: int,
+    order: Order = "drawn",
+    standardise: Standardise = "features",
+    source: str = "arrays",
+    prefix: str = "",
+) -> Stream:
+    """A binary task for each class: is a row of this class, or of any other?
+
+    All tasks share one set of inputs, so that ten tasks hold one copy of them and not ten.
+    """
+    inputs = cache(partial(_all_inputs, splits, _scale(splits, standardise)))
+    names = [prefix + name for name in splits.classes]
+    makers = {
+        names[code]: partial(_versus_rest, names[code], splits, inputs, code)
+        for code in _ordered(len(names), seed, order)
+    }
+    outputs = {name: [own] for name, own in zip(names, splits.classes, strict=True)}
+    return Stream(makers, source=source, outputs=outputs)
+
+
+def class_groups(
+    splits: Splits,
+    size: int,
+    *,
+    seed: int,
+    kind: Kind | str = Kind.BINARY,
+    order: Order = "drawn",
+    standardise: Standardise = "features",
+    source: str = "arrays",
+) -> Stream:
+    """A task for each group of `size` classes, over the rows of those classes only.
+
+    Under `Kind.BINARY` each class of the group is a subtask of its own, against the others of the
+    group; under `Kind.CLASSES` they are the classes of one softmax. Classes are numbered within
+    their group, in the order drawn; `Stream.outputs` names them. The statistics for `standardise`
+    come from the training rows of all groups.
+    """
+    if kind not in list(Kind):
+        raise TaskError(f"kind must be one of 'binary', 'classes', not {kind!r}")
+    count = len(splits.classes)
+    if size < 1 or count % size or (size == 1 and count > 1):
+        raise TaskError(
+            f"{count} classes cannot be parted into groups of {size}; give a size that divides "
+            f"{count} and is at least 2"
+        )
+    scale = _scale(splits, standardise)
+    groups = _ordered(count, seed, order).reshape(-1, size)
+    named = {f"group {number}": group for number, group in enumerate(groups)}
+    return Stream(
+        {
+            name: partial(_group_task, name, splits, scale, group, Kind(kind))
+            for name, group in named.items()
+        },
+        source=source,
+        outputs={name: [splits.classes[code] for code in group] for name, group in named.items()},
+    )
+
+
+def permutations(
+    splits: Splits,
+    tasks: int,
+    *,
+    seed: int,
+    keep_first: bool = False,
+    standardise: Standardise = "features",
+    source: str = "arrays",
+) -> Stream:
+    """All classes under softmax in every task, the features in an order drawn for each task.
+
+    The stream holds one copy of the rows; a task's own copy is made when the task is. With
+    `keep_first` the first task has the features in their given order.
+    """
+    if tasks < 1:
+        raise TaskError(f"a stream of permutations needs at least 1 task, not {tasks}")
+    scale = _scale(splits, standardise)
+    features = int(np.prod(splits.train.x.shape[1:]))
+    generator = generator_for("features", seed)
+    orders = [generator.permutation(features) for _ in range(tasks)]
+    if keep_first:
+        orders[0] = np.arange(features)
+    makers = {
+        f"permutation {number}": partial(
+            _permuted_task, f"permutation {number}", splits, scale, chosen
+        )
+        for number, chosen in enumerate(orders)
+    }
+    return Stream(makers, source=source, outputs=dict.fromkeys(makers, splits.classes))
+
+
+def _scale(splits: Splits, standardise: Standardise) -> Callable[[], Scale]:
+    """Fitted when the first task is made; a wrong `standardise` is refused at once."""
+    axes_of(standardise, splits.train.x.ndim)
+    return cache(partial(Scale.fit, splits.train, standardise))
+
+
+def _all_inputs(splits: Splits, scale: Callable[[], Scale]) -> tuple[Tensor, Tensor, Tensor]:
+    train, valid, test = (inputs_of(part, scale()) for part in splits.each)
+    return train, valid, test
+
+
+def _versus_rest(
+    name: str, splits: Splits, inputs: Callable[[], tuple[Tensor, Tensor, Tensor]], code: int
+) -> Task:
+    train, valid, test = inputs()
+    return Task(
+        name,
+        (train, splits.train.labels == code),
+        (valid, splits.valid.labels == code),
+        (test, splits.test.labels == code),
+        kind=Kind.BINARY,
+        outputs=1,
+    )
+
+
+def _group_task(
+    name: str, splits: Splits, scale: Callable[[], Scale], group: NDArray[np.int64], kind: Kind
+) -> Task:
+    def rows(part: Subset) -> tuple[Tensor, NDArray[Any]]:
+        own = part.of_classes(group)
+        membership = own.labels[:, None] == group
+        return inputs_of(own, scale()), (
+            membership if kind is Kind.BINARY else membership.argmax(axis=1)
+        )
+
+    train, valid, test = (rows(part) for part in splits.each)
+    return Task(name, train, valid, test, kind=kind, outputs=len(group))
+
+
+def _permuted_task(
+    name: str, splits: Splits, scale: Callable[[], Scale], features: NDArray[np.int64]
+) -> Task:
+    train, valid, test = ((inputs_of(part, scale(), features), part.labels) for part in splits.each)
+    return Task(name, train, valid, test, kind=Kind.CLASSES, outputs=len(splits.classes))
+
+
+def _ordered(count: int, seed: int, order: Order) -> NDArray[np.int64]:
+    if order not in ("drawn", "given"):
+        raise TaskError(f"order must be 'drawn' (from the seed) or 'given', not {order!r}")
+    return generator_for("order", seed).permutation(count) if order == "drawn" else np.arange(count)
+
+
+def _listed(names: Sequence[str], most: int = 12) -> str:
+    shown = ", ".join(repr(name) for name in names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

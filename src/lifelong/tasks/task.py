@@ -1,0 +1,319 @@
+"""What arrives: a task, with its rows for training, validation and test.
+
+A task has one or more *outputs*. Under `Kind.BINARY` each output is a yes-or-no question of its own
+(the paper's subtasks); under `Kind.CLASSES` the outputs are the classes of one softmax.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol, TypeAlias, final
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+Array: TypeAlias = Any  # whatever `torch.as_tensor` takes: a NumPy array, a tensor, nested lists
+
+
+class TaskError(ValueError):
+    """Data that cannot make a task; the message says what came, what is allowed and what to do."""
+
+
+class Kind(StrEnum):
+    """What the outputs of a task mean."""
+
+    BINARY = "binary"
+    CLASSES = "classes"
+
+
+class Examples(Protocol):
+    """Examples: their number, the shape of one input, and batches of (inputs, labels).
+
+    With a generator the batches come in an order drawn from it, without one as they are stored.
+    """
+
+    def __len__(self) -> int: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def batches(
+        self, size: int, generator: torch.Generator | None = None
+    ) -> Iterator[tuple[Tensor, Tensor]]: ...
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class TensorExamples:
+    """Examples held in memory, indexed directly: that is six times as fast as a DataLoader."""
+
+    x: Tensor
+    y: Tensor
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.x.shape[1:])
+
+    def batches(
+        self, size: int, generator: torch.Generator | None = None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        yield from in_batches((self.x, self.y), size, generator)
+
+
+def in_batches(
+    columns: Sequence[Tensor], size: int, generator: torch.Generator | None
+) -> Iterator[Any]:
+    """Tuples of the same rows of each of these, in an order drawn from the generator."""
+    if generator is None:
+        yield from zip(*(column.split(size) for column in columns), strict=True)
+        return
+    order = torch.randperm(len(columns[0]), generator=generator).to(columns[0].device)
+    for chosen in order.split(size):
+        # Three times as fast as `column[chosen]`, to the same bits.
+        yield tuple(column.index_select(0, chosen) for column in columns)
+
+
+@final
+class DatasetExamples:
+    """Examples that do not fit in memory: a torch `Dataset` of (input, label), by a DataLoader.
+
+    Anything with `__len__` and `__getitem__` will do. Its labels must be what the kind asks for: a
+    0 or 1 for each binary output, or one class number. They are checked as they are read.
+    """
+
+    def __init__(
+        self, dataset: "Dataset[Any]", kind: Kind | str, outputs: int, *, workers: int = 0
+    ) -> None:
+        self._dataset: Any = dataset  # torch's Dataset does not promise a length
+        self._kind = _kind("rows of a dataset", kind)
+        self._outputs = outputs
+        self._workers = workers
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(torch.as_tensor(self._dataset[0][0]).shape) if len(self) else ()
+
+    def batches(
+        self, size: int, generator: torch.Generator | None = None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        # Without a generator of its own a DataLoader would draw from the global one.
+        own = torch.Generator() if generator is None else generator
+        loader: DataLoader[Any] = DataLoader(
+            self._dataset,
+            batch_size=size,
+            shuffle=generator is not None,
+            generator=own,
+            num_workers=self._workers,
+        )
+        for x, y in loader:
+            inputs = _finite_float32("a batch of a dataset", x)
+            yield inputs, _labels("a batch of a dataset", y, self._kind, self._outputs)
+
+
+@final
+class Task:
+    """A named prediction problem.
+
+    `train`, `valid` and `test` are pairs (inputs, labels) of arrays, or `Examples`. Labels of a
+    binary task are 0 or 1, one column per output; labels of classes are whole numbers from 0. The
+    kind and the number of outputs are read off the training labels unless they are given:
+    two-dimensional labels, or labels that are all 0 or 1, make a binary task.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        train: "Examples | tuple[Array, Array]",
+        valid: "Examples | tuple[Array, Array]",
+        test: "Examples | tuple[Array, Array] | None" = None,
+        *,
+        kind: Kind | str | None = None,
+        outputs: int | None = None,
+    ) -> None:
+        if not isinstance(name, str) or not name:
+            raise TaskError(f"a task's name must be a string that is not empty, not {name!r}")
+        self.name = name
+        if not isinstance(train, tuple) and (kind is None or outputs is None):
+            raise TaskError(
+                f"task {name!r}: rows that are not arrays do not tell the kind of their labels; "
+                "give kind='binary' or 'classes', and outputs=..."
+            )
+        splits = {"train": train, "valid": valid} | ({} if test is None else {"test": test})
+        rows = {
+            split: _as_tensors(name, split, *given) if isinstance(given, tuple) else given
+            for split, given in splits.items()
+        }
+        first = rows["train"]
+        self.kind = _kind(name, kind) if kind is not None else _infer_kind(first)
+        self.outputs = outputs if outputs is not None else _infer_outputs(self.kind, first)
+        if self.outputs < 1:
+            raise TaskError(f"task {name!r}: outputs must be at least 1, not {outputs}")
+        checked = {split: self._check(split, given, first.shape) for split, given in rows.items()}
+        self.train = checked["train"]
+        self.valid = checked["valid"]
+        self.test = checked.get("test")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one input."""
+        return self.train.shape
+
+    def __repr__(self) -> str:
+        return f"Task({self.name!r}, {self.kind}, outputs={self.outputs}, shape={self.shape})"
+
+    def _check(self, split: str, rows: Examples, shape: tuple[int, ...]) -> Examples:
+        where = f"task {self.name!r}, {split}"
+        if len(rows) == 0:
+            raise TaskError(f"{where}: no rows; every split that is given needs at least one")
+        if rows.shape != shape:
+            raise TaskError(
+                f"{where}: inputs of shape {rows.shape}, but the training inputs have {shape}"
+            )
+        if not isinstance(rows, TensorExamples):
+            return rows
+        labels = _labels(where, rows.y, self.kind, self.outputs)
+        if split == "train" and self.kind is Kind.BINARY:
+            _refuse_one_class(where, labels)
+        return TensorExamples(rows.x, labels)
+
+
+def _labels(where: str, y: Tensor, kind: Kind, outputs: int) -> Tensor:
+    """Labels as the loss wants them: float columns, or one column of class numbers."""
+    if kind is Kind.CLASSES:
+        return _class_labels(where, y, outputs)
+    columns = y.reshape(len(y), -1)
+    if columns.shape[1] != outputs:
+        raise TaskError(
+            f"{where}: {columns.shape[1]} label columns for {outputs} binary outputs; "
+            "give one column of 0 and 1 for each output"
+        )
+    odd = columns[(columns != 0) & (columns != 1)]
+    if len(odd):
+        raise TaskError(
+            f"{where}: binary labels must be 0 or 1, but {odd[0].item()} is among them; "
+            "recode them, or pass kind='classes'"
+        )
+    return columns.float()
+
+
+def _as_tensors(name: str, split: str, x: Array, y: Array) -> TensorExamples:
+    where = f"task {name!r}, {split}"
+    try:
+        inputs, labels = torch.as_tensor(x), torch.as_tensor(y)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TaskError(f"{where}: inputs and labels must be numeric arrays: {error}") from error
+    if inputs.is_complex() or inputs.ndim < 2:
+        raise TaskError(
+            f"{where}: inputs must be a real array with rows first and at least one feature axis, "
+            f"not {inputs.dtype} of shape {tuple(inputs.shape)}"
+        )
+    if labels.ndim == 0 or len(inputs) != len(labels):
+        raise TaskError(
+            f"{where}: {len(inputs)} rows of inputs but labels of shape {tuple(labels.shape)}; "
+            "there must be one label, or one row of labels, for each row"
+        )
+    return TensorExamples(_finite_float32(where, inputs), labels.to(inputs.device))
+
+
+def _finite_float32(where: str, inputs: Tensor) -> Tensor:
+    single = inputs.to(torch.float32)
+    bad = ~torch.isfinite(single)
+    if bad.any():
+        place = tuple(int(i) for i in bad.nonzero()[0])
+        raise TaskError(
+            f"{where}: inputs must be finite in float32, but the value at {place} is "
+            f"{inputs[place].item()} ({int(bad.sum())} such values); clean or rescale them first"
+        )
+    return single
+
+
+def _kind(name: str, kind: Kind | str) -> Kind:
+    try:
+        return Kind(kind)
+    except ValueError:
+        allowed = ", ".join(repr(k.value) for k in Kind)
+        raise TaskError(f"task {name!r}: kind must be one of {allowed}, not {kind!r}") from None
+
+
+def _infer_kind(rows: Examples) -> Kind:
+    if not isinstance(rows, TensorExamples):  # excluded by the constructor, which asks for the kind
+        raise TaskError("the kind of a task can only be read off arrays")
+    only_zero_and_one = bool(((rows.y == 0) | (rows.y == 1)).all())
+    return Kind.BINARY if rows.y.ndim == 2 or only_zero_and_one else Kind.CLASSES
+
+
+def _infer_outputs(kind: Kind, rows: Examples) -> int:
+    if not isinstance(rows, TensorExamples) or len(rows) == 0:
+        return 1
+    if kind is Kind.BINARY:
+        return rows.y.reshape(len(rows), -1).shape[1]
+    largest = float(rows.y.max())
+    if not 0 <= largest < math.inf:
+        raise TaskError(f"class labels must be whole numbers from 0, but {largest} is among them")
+    return int(largest) + 1
+
+
+def _class_labels(where: str, y: Tensor, outputs: int) -> Tensor:
+    if y.ndim != 1:
+        raise TaskError(
+            f"{where}: class labels must be one column of numbers, not shape {tuple(y.shape)}"
+        )
+    odd = y[(y < 0) | (y >= outputs) | (y != y.round() if y.is_floating_point() else False)]
+    if len(odd):
+        raise TaskError(
+            f"{where}: class labels must be whole numbers from 0 to {outputs - 1}, "
+            f"but {odd[0].item()} is among them"
+        )
+    return y.long()
+
+
+def _refuse_one_class(where: str, labels: Tensor) -> None:
+    for column, values in enumerate(labels.T):
+        if len(values) and bool((values == values[0]).all()):
+            raise TaskError(
+                f"{where}: every label of output {column} is {int(values[0])}; "
+                "a binary output needs examples of both 0 and 1 to learn from"
+            )
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _OnDevice:
+    """Rows that are moved to a device, and cut to some of their columns, batch by batch."""
+
+    rows: Examples
+    device: torch.device
+    columns: Tensor | None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        first = self.rows.shape[0] if self.columns is None else len(self.columns)
+        return (first, *self.rows.shape[1:])
+
+    def batches(
+        self, size: int, generator: torch.Generator | None = None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        for x, y in self.rows.batches(size, generator):
+            x, y = x.to(self.device), y.to(self.device)
+            yield (x if self.columns is None else x.index_select(1, self.columns)), y
+
+
+def to_device(rows: Examples, device: torch.device, columns: Tensor | None = None) -> Examples:
+    """Rows on a device, and where `columns` are given only those features or channels."""
+    if not isinstance(rows, TensorExamples):
+        return _OnDevice(rows, device, columns)
+    x, y = rows.x.to(device), rows.y.to(device)
+    if columns is None or columns.tolist() == list(range(x.shape[1])):
+        return TensorExamples(x, y)
+    return TensorExamples(x.index_select(1, columns), y)

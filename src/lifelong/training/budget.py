@@ -1,0 +1,101 @@
+"""How long a training may take; and what a setting may be, whoever has it."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, TypeVar, final
+
+T = TypeVar("T")
+
+
+class SettingError(ValueError):
+    """A setting out of its range; the message names it, what came and what is allowed."""
+
+
+def require(name: str, value: float, allowed: str, holds: Callable[[float], bool]) -> None:
+    """Refuse a setting that is not a finite number for which `holds` is true."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or not holds(value):
+        raise SettingError(f"{name} must be {allowed} and finite, not {value!r}")
+
+
+def _whole(value: float) -> bool:
+    return isinstance(value, int)
+
+
+def renamed(**names: str) -> Callable[[type[T]], type[T]]:
+    """Let a settings class know what some settings were called before: `old="new"`.
+
+    Whoever gives an old name is told the new one; files that hold old names are still read.
+    """
+
+    def decorate(cls: type[T]) -> type[T]:
+        initialise = cls.__init__
+
+        @wraps(initialise)
+        def checked(self: T, *args: Any, **given: Any) -> None:
+            for old in sorted(names.keys() & given.keys()):
+                raise SettingError(
+                    f"{cls.__name__} has no setting {old!r} any more: it is called {names[old]!r}"
+                )
+            initialise(self, *args, **given)
+
+        cls.__init__ = checked  # type: ignore[method-assign, assignment]
+        cls.renamed = names  # type: ignore[attr-defined]
+        return cls
+
+    return decorate
+
+
+def with_new_names(settings: Mapping[str, Any], kind: type[Any]) -> dict[str, Any]:
+    """Settings from a file, those of an older version under the names that they have now."""
+    names, kinds = getattr(kind, "renamed", {}), {"budget": Budget}
+    return {
+        names.get(name, name): with_new_names(value, kinds[name])
+        if name in kinds and isinstance(value, dict)
+        else value
+        for name, value in settings.items()
+    }
+
+
+@renamed(batch="batch_size", cuts="lr_decays", cut="lr_decay")
+@final
+@dataclass(frozen=True)
+class Budget:
+    """How long a training may take, and how it goes.
+
+    Attributes:
+        steps: at the most.
+        batch_size: rows a step; all rows where there are fewer.
+        learning_rate: of Adam, and the step of the proximal maps.
+        check_every: steps between two looks at the validation loss.
+        patience: looks without a better validation loss before the learning rate is cut.
+        lr_decays: how often it is cut; after the last, training ends.
+        lr_decay: factor of a cut.
+    """
+
+    steps: int = 6000
+    batch_size: int = 256
+    learning_rate: float = 1e-3
+    check_every: int = 40
+    patience: int = 5
+    lr_decays: int = 1
+    lr_decay: float = 0.3
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "check_every", "patience"):
+            require(
+                name, getattr(self, name), "a whole number above 0", lambda v: _whole(v) and v > 0
+            )
+        require(
+            "lr_decays", self.lr_decays, "a whole number, 0 or more", lambda v: _whole(v) and v >= 0
+        )
+        require("learning_rate", self.learning_rate, "above 0", lambda v: v > 0)
+        require("lr_decay", self.lr_decay, "above 0 and below 1", lambda v: 0 < v < 1)
+
+
+def require_one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    """Refuse a setting that is none of these words."""
+    if value not in allowed:
+        raise SettingError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}")

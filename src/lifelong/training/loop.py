@@ -1,0 +1,362 @@
+"""The training loop: the only place with an optimiser.
+
+`solve` minimises the mean loss over rows plus penalties. Each step is Adam's on the gradient of the
+loss, then the proximal map of each penalty with the learning rate as its step, so that zeros are
+exact. (Adam scales every coordinate by itself and the map does not: with it the strength of a
+penalty is relative to a gradient of typical size, the same on every scale of the loss.)
+A quadratic pull towards old weights is smooth and belongs to the loss instead: its gradient is
+added to the loss's before Adam, so that both are scaled alike and balance where they should.
+
+The optimiser lives inside one call, unless a problem hands its state on. Surgery happens between
+calls, so no state is ever carried through growth.
+"""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, final
+
+import msgspec
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lifelong.networks.sequential import Architecture, Tensors, logits
+from lifelong.persistence.checkpoint import Checkpoint, StageSnapshot
+from lifelong.tasks.task import Examples, Kind
+from lifelong.training.budget import Budget
+from lifelong.training.optimizer import Adam, Batches, Best, Passes, under
+from lifelong.training.penalties import Penalty, Quadratic
+from lifelong.training.snapshots import (
+    LoopState,
+    Outcome,
+    facts_in,
+    fill,
+    mismatch,
+    set_generator,
+    set_state,
+    snapshot_of,
+)
+
+Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+Progress: TypeAlias = Callable[[str, int, int], None]  # stage, steps done, steps at the most
+
+
+class TrainingError(ArithmeticError):
+    """A training that diverged; the message names the stage and the setting to look at."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class TaskObjective:
+    """What one task asks of the tensors: how its outputs are computed, its loss and its rows."""
+
+    forward: Callable[[Tensors, Any], Tensor]
+    loss: Loss
+    train: Batches
+    valid: Batches
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What to minimise, and over what.
+
+    Attributes:
+        stage: its name, for records and messages.
+        tensors: where to start.
+        asks: the task to learn, or several to learn together.
+        movable: the tensors that may move, each with a mask of the entries that may, or None for
+            all. What is not named stays.
+        penalties: by tensor, applied by their proximal maps.
+        pulls: by tensor, applied by their gradients.
+        follow: whether to integrate the loss's gradient along the path of training.
+        adam: the optimiser's state to go on from, empty for none; where it is given the solution
+            has the state in the end.
+    """
+
+    stage: str
+    tensors: Tensors
+    objectives: Sequence[TaskObjective]
+    movable: Mapping[str, Tensor | None]
+    penalties: Mapping[str, Penalty] = field(default_factory=dict)
+    pulls: Mapping[str, Quadratic] = field(default_factory=dict)
+    follow: bool = False
+    adam: Tensors | None = None
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """The tensors with the lowest validation loss that was seen, and what it took.
+
+    Attributes:
+        path: where the problem says `follow`, for each tensor that moved the loss that each entry
+            saved on the way here: minus the sum over steps of its gradient times its move.
+        adam: where the problem has one, the optimiser's state after the last step.
+    """
+
+    tensors: Tensors
+    loss: float
+    steps: int
+    seconds: float
+    path: Tensors = field(default_factory=dict)
+    adam: Tensors = field(default_factory=dict)
+
+
+def loss_of(kind: Kind) -> Loss:
+    """Mean cross-entropy: over rows and binary outputs, or over rows under a softmax."""
+    binary, classes = F.binary_cross_entropy_with_logits, F.cross_entropy
+    return binary if kind is Kind.BINARY else classes
+
+
+def objective(
+    architecture: Architecture, kind: Kind, train: Examples, valid: Examples
+) -> TaskObjective:
+    """One task on a network of this skeleton."""
+    return TaskObjective(lambda t, x: logits(architecture, t, x), loss_of(kind), train, valid)
+
+
+@final
+@dataclass(frozen=True)
+class TrainingContext:
+    """Who is told how a learning goes, and where it is kept so that it can go on after a kill."""
+
+    progress: Progress | None = None
+    journal: Checkpoint | None = None
+
+
+STANDALONE = TrainingContext()
+
+
+def solve(
+    problem: Problem,
+    budget: Budget,
+    generator: torch.Generator,
+    context: TrainingContext = STANDALONE,
+) -> Solution:
+    """Train until the validation loss stops falling; the start counts as a candidate."""
+    _hold_freed_memory()
+    journal = context.journal
+    kept = journal.turn(problem.stage) if journal is not None else None
+    if kept is not None and kept.ended:
+        return _solution_in(kept, problem, generator)
+    training = _Loop(problem, budget, generator)
+    if kept is None:
+        training.start()
+    else:
+        training.restore(kept)
+    while not training.over:
+        training.train_until_validation()
+        if context.progress is not None:
+            context.progress(problem.stage, training.at.taken, budget.steps)
+        if journal is not None:
+            journal.keep(training.snapshot)
+    solution = training.solution()
+    if journal is not None:
+        journal.end(_snapshot_of(solution, problem, generator))
+    return solution
+
+
+def _snapshot_of(solution: Solution, problem: Problem, generator: torch.Generator) -> StageSnapshot:
+    """A training that has ended."""
+    outcome = Outcome(solution.loss, solution.steps, solution.seconds)
+    moved = {name: solution.tensors[name] for name in problem.movable}
+    parts = {"now": moved, "path": solution.path, "adam": solution.adam}
+    return snapshot_of(problem.stage, outcome, parts, generator)
+
+
+def _solution_in(snapshot: StageSnapshot, problem: Problem, generator: torch.Generator) -> Solution:
+    """What an ended training came to, without training again."""
+    moved = {name: torch.empty_like(problem.tensors[name].detach()) for name in problem.movable}
+    path = {name: torch.empty_like(t) for name, t in moved.items()} if problem.follow else {}
+    adam = {} if problem.adam is None else Adam(moved, problem.adam).state()
+    fill({"now": moved, "path": path, "adam": adam}, snapshot)
+    set_generator(generator, snapshot)
+    outcome = facts_in(snapshot, Outcome)
+    tensors = {**problem.tensors, **moved}
+    return Solution(tensors, outcome.loss, outcome.steps, outcome.seconds, path, adam)
+
+
+def _hold_freed_memory() -> None:
+    """Let the C library keep what a step frees for the next one, in place of giving it back to the
+    system, which hands it out again page by page: a quarter of a step's time.
+
+    glibc keeps up to twice the size of the largest mapped block that was ever freed, if that is at
+    most 32 MB. These bytes are never touched; elsewhere nothing happens.
+    """
+    torch.empty(31 * 2**20, dtype=torch.uint8)
+
+
+def validation_loss(objectives: Sequence[TaskObjective], tensors: Tensors) -> float:
+    """Mean over the rows of each task's validation set, then over tasks."""
+    with torch.no_grad():
+        return sum(_mean_loss(objective, tensors) for objective in objectives) / len(objectives)
+
+
+def _mean_loss(objective: TaskObjective, tensors: Tensors) -> float:
+    sums = [
+        objective.loss(objective.forward(tensors, x), y) * len(y)
+        for x, y in objective.valid.batches(4096)
+    ]
+    return float(torch.stack(sums).sum()) / len(objective.valid)
+
+
+@final
+class _Loop:
+    """A problem in the course of being solved: what moves, the optimiser, and the rows to come."""
+
+    def __init__(self, problem: Problem, budget: Budget, generator: torch.Generator) -> None:
+        self._since = time.perf_counter()
+        self._problem, self._budget, self._generator = problem, budget, generator
+        self.tensors = {
+            name: tensor.detach().clone().requires_grad_() if name in problem.movable else tensor
+            for name, tensor in problem.tensors.items()
+        }
+        self._moving = {name: self.tensors[name] for name in problem.movable}
+        self._masks = {name: mask for name, mask in problem.movable.items() if mask is not None}
+        self._passes = [
+            Passes(objective.train, budget.batch_size, generator)
+            for objective in problem.objectives
+        ]
+        followed = self._moving if problem.follow else {}
+        self.path = {name: torch.zeros_like(t.detach()) for name, t in followed.items()}
+        self.at = LoopState(budget.learning_rate)
+        self._best = Best(self._state())
+        self._adam = Adam(self._moving, problem.adam)
+
+    def start(self) -> None:
+        """The start is the first candidate."""
+        self._best.offer(validation_loss(self._problem.objectives, self.tensors))
+
+    @property
+    def over(self) -> bool:
+        return self.at.ended or self.at.taken >= self._budget.steps
+
+    def train_until_validation(self) -> None:
+        """Take some steps, look at the validation loss, and cut the rate or end if need be."""
+        at, budget, problem = self.at, self._budget, self._problem
+        for _ in range(min(budget.check_every, budget.steps - at.taken)):
+            self.step(at.rate)
+            at.taken += 1
+        loss = validation_loss(problem.objectives, self.tensors)
+        require_finite(loss, problem.stage, f"at step {at.taken}")
+        at.misses = 0 if self._best.offer(loss) else at.misses + 1
+        if at.misses < budget.patience:
+            return
+        if at.lr_decays == budget.lr_decays:
+            at.ended = True
+            return
+        at.rate, at.lr_decays, at.misses = at.rate * budget.lr_decay, at.lr_decays + 1, 0
+        self._best.put_back()
+        self._restart()
+
+    def solution(self) -> Solution:
+        self._best.put_back()
+        tensors = {name: tensor.detach() for name, tensor in self.tensors.items()}
+        adam = {} if self._problem.adam is None else self._adam.state()
+        return Solution(tensors, self._best.loss, self.at.taken, self._seconds(), self.path, adam)
+
+    def snapshot(self) -> StageSnapshot:
+        """All that the next step depends on."""
+        consumed = [passes.consumed for passes in self._passes]
+        at = msgspec.structs.replace(
+            self.at, best=self._best.loss, seconds=self._seconds(), consumed=consumed
+        )
+        parts = {
+            "now": self._state(),
+            "best": self._best.kept,
+            "adam": self._adam.state(),
+            "pass": {str(number): one.began for number, one in enumerate(self._passes)},
+        }
+        return snapshot_of(self._problem.stage, at, parts, self._generator)
+
+    def restore(self, snapshot: StageSnapshot) -> None:
+        """Be what wrote this page, to the bit."""
+        self.at = at = facts_in(snapshot, LoopState)
+        budget = self._budget
+        if not (
+            0 < at.rate <= budget.learning_rate
+            and 0 <= at.taken <= budget.steps
+            and len(at.consumed) == len(self._passes)
+            and all(0 <= count <= at.taken for count in at.consumed)
+        ):
+            raise mismatch(snapshot, f"{at} is not on the way of this training")
+        self._since -= self.at.seconds
+        self._best.loss = self.at.best
+        self._restart()
+        kept = {"now": self._state(), "best": self._best.kept, "adam": self._adam.state()}
+        fill(kept, snapshot)
+        states = [torch.zeros_like(self._generator.get_state()) for _ in self._passes]
+        fill({"pass": {str(number): state for number, state in enumerate(states)}}, snapshot)
+        for passes, state, count in zip(self._passes, states, at.consumed, strict=True):
+            set_state(self._generator, state, snapshot)
+            passes.skip(count)
+        set_generator(self._generator, snapshot)
+
+    def _seconds(self) -> float:
+        return time.perf_counter() - self._since
+
+    def _restart(self) -> None:
+        """Go on from where the tensors are, with no memory of earlier steps."""
+        self._adam = Adam(self._moving, None if self._problem.adam is None else {})
+
+    def _state(self) -> dict[str, Tensor]:
+        """Everything that a step changes but the optimiser."""
+        moving = {name: tensor.detach() for name, tensor in self._moving.items()}
+        return {**moving, **under("path", self.path)}
+
+    def step(self, rate: float) -> None:
+        for tensor in self._moving.values():
+            tensor.grad = None
+        objectives = self._problem.objectives
+        for objective, rows in zip(objectives, self._passes, strict=True):
+            x, y = next(rows)
+            loss = objective.loss(objective.forward(self.tensors, x), y)
+            (loss if len(objectives) == 1 else loss / len(objectives)).backward()
+        with torch.no_grad():
+            # With a gradient of zero Adam leaves an entry as it is, to the bit.
+            for name, mask in self._masks.items():
+                _gradient(self._moving[name]).mul_(mask)
+            if self.path:
+                self._move_and_follow(rate)
+            else:
+                self._move(rate)
+            for name, penalty in self._problem.penalties.items():
+                _apply(penalty, self._moving[name], self._masks.get(name), rate)
+
+    def _move(self, rate: float) -> None:
+        for name, pull in self._problem.pulls.items():
+            tensor = self._moving[name]
+            _gradient(tensor).addcmul_(pull.weight, tensor - pull.center)
+        self._adam.step(rate)
+
+    def _move_and_follow(self, rate: float) -> None:
+        """The gradient that counts is that of the loss alone, without what pulls."""
+        before = {name: self._moving[name].clone() for name in self.path}
+        slopes = {name: _gradient(self._moving[name]).clone() for name in self.path}
+        self._move(rate)
+        for name, saved in self.path.items():
+            saved.addcmul_(slopes[name], before[name].sub_(self._moving[name]))
+
+
+def _gradient(tensor: Tensor) -> Tensor:
+    """Of a tensor that moves; zero if no loss depends on it."""
+    if tensor.grad is None:
+        tensor.grad = torch.zeros_like(tensor)
+    return tensor.grad
+
+
+def _apply(penalty: Penalty, tensor: Tensor, mask: Tensor | None, step: float) -> None:
+    shrunk = penalty.prox(tensor, step)
+    tensor.copy_(shrunk if mask is None else torch.where(mask, shrunk, tensor))
+
+
+def require_finite(loss: float, stage: str, when: str) -> None:
+    """Stop a training whose loss says nothing any more."""
+    if not math.isfinite(loss):
+        raise TrainingError(
+            f"{stage}: the validation loss became {loss} {when}; a smaller learning_rate, "
+            "or inputs scaled to about 1, usually mend this"
+        )

@@ -1,0 +1,132 @@
+"""All tasks at once, each on the network as it knows it: DNN-MTL and DEN-Finetune."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from lifelong.networks.growing import GrowingNetwork, Initialise, LearnedTask, prefix
+from lifelong.networks.sequential import HEAD, Tensors, logits
+from lifelong.tasks.task import Task, TaskError, to_device
+from lifelong.training.budget import Budget
+from lifelong.training.loop import (
+    STANDALONE,
+    Problem,
+    Solution,
+    TaskObjective,
+    TrainingContext,
+    loss_of,
+    solve,
+    validation_loss,
+)
+from lifelong.training.penalties import Penalty
+
+
+def train_multitask(
+    known: GrowingNetwork,
+    tasks: Sequence[Task],
+    budget: Budget,
+    penalty: Callable[[Tensor], Penalty],
+    generator: torch.Generator,
+    context: TrainingContext = STANDALONE,
+) -> tuple[GrowingNetwork, Solution]:
+    """Train every tensor on the mean loss of these tasks, a batch of each a step."""
+    objectives = _objectives(known, tasks)
+    tensors = known.everything()
+    penalties = {name: penalty(tensor) for name, tensor in tensors.items() if tensor.ndim > 1}
+    problem = Problem("together", tensors, objectives, dict.fromkeys(tensors), penalties)
+    solution = solve(problem, budget, generator, context)
+    return _with(known, solution.tensors), solution
+
+
+def multitask_loss(known: GrowingNetwork, tasks: Sequence[Task]) -> float:
+    """Mean validation loss of these tasks."""
+    return validation_loss(_objectives(known, tasks), known.everything())
+
+
+def _objectives(known: GrowingNetwork, tasks: Sequence[Task]) -> list[TaskObjective]:
+    names = [one.name for one in known.tasks]
+    if not names:
+        raise TaskError("training together takes one task at least, but there is none")
+    if sorted(task.name for task in tasks) != sorted(names):
+        raise TaskError(
+            f"training together takes the data of every task that was learned ({names}), "
+            f"not {[task.name for task in tasks]}"
+        )
+    for task in tasks:
+        _refuse_another(known, known.tasks[names.index(task.name)], task)
+    return [_objective(known, 1 + names.index(task.name), task) for task in tasks]
+
+
+def share_all_units(known: GrowingNetwork) -> GrowingNetwork:
+    """The same network, all of which every task knows: its head reads the later units too.
+
+    At first it reads nothing from them, so the answers stay as they are but for what units that
+    were already read take from later ones.
+    """
+    tasks = tuple(
+        replace(one, private={**one.private, **_head(known.without_stamps(number).tensors)})
+        for number, one in enumerate(known.tasks, 1)
+    )
+    born = {group: torch.ones_like(stamps) for group, stamps in known.born.items()}
+    return replace(known, born=born, tasks=tasks, _as_of={})
+
+
+def _head(tensors: Tensors) -> Tensors:
+    return {name: tensors[name] for name in HEAD}
+
+
+def shrink_and_perturb(
+    known: GrowingNetwork, make: Initialise, shrink: float, perturb: float
+) -> GrowingNetwork:
+    """The same structure, with every tensor shrunk to a share of itself and fresh noise added.
+
+    Weights that have fitted their data closely are a poor start for learning more of it: training
+    ends where it began. Shrunk and perturbed (Ash and Adams, 2020) they are a good one.
+    """
+
+    def moved(tensors: Tensors) -> dict[str, Tensor]:
+        return {
+            name: shrink * tensor
+            + perturb * make(known.architecture.axes[name], tuple(tensor.shape))
+            for name, tensor in tensors.items()
+        }
+
+    tasks = tuple(replace(one, private=moved(one.private)) for one in known.tasks)
+    return replace(known, shared=moved(known.shared), tasks=tasks, _as_of={})
+
+
+def _refuse_another(known: GrowingNetwork, learned: LearnedTask, task: Task) -> None:
+    """Refuse data that goes by the name of a task and is another's."""
+    came = (task.kind.value, task.outputs, task.shape)
+    expected = (learned.kind.value, learned.outputs, tuple(known.architecture.inputs))
+    if came != expected:
+        raise TaskError(
+            f"task {task.name!r}: kind, outputs and shape of an input are {came}, but when it was "
+            f"learned they were {expected}"
+        )
+
+
+def _objective(known: GrowingNetwork, number: int, task: Task) -> TaskObjective:
+    architecture = known.architecture
+    born = {group: stamps[stamps <= number] for group, stamps in known.born.items()}
+    own = {name: f"{number}.{name}" for name in known.tasks[number - 1].private}
+
+    def forward(tensors: Tensors, x: Tensor) -> Tensor:
+        shared = {n: prefix(tensors[n], architecture.axes[n], born) for n in known.shared}
+        return logits(architecture, {**shared, **{n: tensors[key] for n, key in own.items()}}, x)
+
+    device = next(iter(known.tasks[number - 1].private.values())).device
+    train, valid = to_device(task.train, device), to_device(task.valid, device)
+    return TaskObjective(forward, loss_of(task.kind), train, valid)
+
+
+def _with(known: GrowingNetwork, tensors: Tensors) -> GrowingNetwork:
+    """The same structure with these tensors."""
+    tasks = tuple(
+        replace(one, private={name: tensors[f"{number}.{name}"] for name in one.private})
+        for number, one in enumerate(known.tasks, 1)
+    )
+    shared = {name: tensors[name] for name in known.shared}
+    return replace(known, shared=shared, tasks=tasks, _as_of={})

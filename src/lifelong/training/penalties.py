@@ -1,0 +1,161 @@
+"""Penalties and their proximal maps; they know tensors, and nothing of data or networks.
+
+The proximal map of a penalty p with step s sends w to the minimiser over v of
+`p(v) + |v - w|^2 / (2 s)`. Each map here is exact, and its zeros are exact zeros.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class Penalty(Protocol):
+    """A convex function of one tensor."""
+
+    def value(self, w: Tensor) -> Tensor: ...
+
+    def prox(self, w: Tensor, step: float) -> Tensor: ...
+
+
+@final
+@dataclass(frozen=True)
+class L1Norm:
+    """`mu * sum |w|` (Equations 2, 3 and 5)."""
+
+    mu: float
+
+    def value(self, w: Tensor) -> Tensor:
+        return self.mu * w.abs().sum()
+
+    def prox(self, w: Tensor, step: float) -> Tensor:
+        return F.softshrink(w, step * self.mu)
+
+
+@final
+@dataclass(frozen=True)
+class SquaredL2:
+    """`mu * sum w^2`, the element-wise l2 regulariser of Equation 4."""
+
+    mu: float
+
+    def value(self, w: Tensor) -> Tensor:
+        return self.mu * w.square().sum()
+
+    def prox(self, w: Tensor, step: float) -> Tensor:
+        return w / (1 + 2 * step * self.mu)
+
+
+@final
+@dataclass(frozen=True)
+class KernelGroup:
+    """`mu * sum |W[out, in]|_2`: the (2,1)-norm over the kernels of a convolution (Equation 2)."""
+
+    mu: float
+
+    def value(self, w: Tensor) -> Tensor:
+        return self.mu * _norms(w, keep=2).sum()
+
+    def prox(self, w: Tensor, step: float) -> Tensor:
+        return _shrink_groups(w, step * self.mu, keep=2)
+
+
+@final
+@dataclass(frozen=True)
+class SparseGroup:
+    """`mu * sum |w| + gamma * sum |W[unit]|_2`, a group the incoming weights of a unit (Eq. 5).
+
+    The map of the sum is the map of the l1 part followed by that of the group part.
+    """
+
+    mu: float
+    gamma: float
+
+    def value(self, w: Tensor) -> Tensor:
+        return self.mu * w.abs().sum() + self.gamma * _norms(w, keep=1).sum()
+
+    def prox(self, w: Tensor, step: float) -> Tensor:
+        sparse = F.softshrink(w, step * self.mu)
+        return _shrink_groups(sparse, step * self.gamma, keep=1) if self.gamma else sparse
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Quadratic:
+    """`sum weight * (w - center)^2 / 2`, such as a Fisher information around old weights."""
+
+    weight: Tensor
+    center: Tensor
+
+    def value(self, w: Tensor) -> Tensor:
+        return (self.weight * (w - self.center).square()).sum() / 2
+
+    def prox(self, w: Tensor, step: float) -> Tensor:
+        pull = step * self.weight
+        return (w + pull * self.center) / (1 + pull)
+
+    def __add__(self, other: "Quadratic") -> "Quadratic":
+        """Two pulls at once, which but for a constant are one pull towards their weighted mean."""
+        weight = self.weight + other.weight
+        share = torch.where(weight > 0, self.weight / weight, 0.0)
+        return Quadratic(weight, other.center + share * (self.center - other.center))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Around:
+    """A penalty on the distance from a center instead of from zero.
+
+    Under an l1 or a group penalty an entry that need not move stays exactly at its center.
+    """
+
+    center: Tensor
+    penalty: Penalty
+
+    def value(self, w: Tensor) -> Tensor:
+        return self.penalty.value(w - self.center)
+
+    def prox(self, w: Tensor, step: float) -> Tensor:
+        # An exact zero leaves the center as it is, so what did not move does not change. In place:
+        # the difference is a tensor of its own, and memory is what this takes time for.
+        return self.penalty.prox(w - self.center, step).add_(self.center)
+
+
+@final
+@dataclass(frozen=True)
+class Sum:
+    """An l2 penalty on top of another one; the map stays exact because l2 only rescales."""
+
+    penalty: Penalty
+    l2: SquaredL2
+
+    def value(self, w: Tensor) -> Tensor:
+        return self.penalty.value(w) + self.l2.value(w)
+
+    def prox(self, w: Tensor, step: float) -> Tensor:
+        scale = 1 + 2 * step * self.l2.mu
+        return self.penalty.prox(w / scale, step / scale)
+
+
+def anchor(center: Tensor, lam: float) -> Around:
+    """`lambda * |w - center|_2^2`, the anchor of Equation 6 at the previous weights."""
+    return Around(center, SquaredL2(lam))
+
+
+def sparsity(tensor: Tensor, mu: float) -> Penalty:
+    """Equation 2's penalty: l1, or for a convolution the (2,1)-norm over its kernels."""
+    return KernelGroup(mu) if tensor.ndim == 4 else L1Norm(mu)
+
+
+def _norms(w: Tensor, keep: int) -> Tensor:
+    """Length of each group; a group is all entries behind the first `keep` axes."""
+    norms: Tensor = torch.linalg.vector_norm(w.reshape(*w.shape[:keep], -1), dim=keep)
+    return norms
+
+
+def _shrink_groups(w: Tensor, threshold: float, keep: int) -> Tensor:
+    norms = _norms(w, keep).clamp_min(torch.finfo(w.dtype).tiny)
+    scale = F.relu(1 - threshold / norms)
+    return w * scale.reshape(*scale.shape, *[1] * (w.ndim - keep))

@@ -1,0 +1,122 @@
+"""The commands: what they print, and how they refuse."""
+
+import shlex
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from lifelong.cli import main as cli
+from lifelong.experiments.perform import Job, perform
+from lifelong.experiments.recipes import recipe
+from lifelong.experiments.stored import RunPaths
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three methods of the rehearsal, two seeds."""
+    place = tmp_path_factory.mktemp("results")
+    chosen = recipe("rehearsal", "small")
+    for entry in chosen.chosen(["DNN-STL", "DEN"], ["tasks"]):
+        for seed in chosen.seeds:
+            perform(Job(chosen.configuration(entry, seed), place))
+    return place
+
+
+def _refused(capsys: pytest.CaptureFixture[str], command: str) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(shlex.split(command))
+    said = capsys.readouterr()
+    assert "Traceback" not in said.err
+    return int(str(stopped.value.code)), said.err
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "words"),
+    [
+        ("run figure3-variaton", 2, "did you mean figure3-variation?"),
+        ("run figure4 --methods DEN-Dynamc", 2, "did you mean DEN-Dynamic?"),
+        ("run figure4 --methods DEN", 2, "recipe figure4 has no method 'DEN'"),
+        ("run rehearsal --seeds zero", 2, "whole numbers and ranges, such as 0-4, not 'zero'"),
+        ("run rehearsal --seeds 3-", 2, "not '3-'"),
+        ("run rehearsal --jobs 0", 2, "--jobs must be 1 or more, not 0"),
+        ("run rehearsal --device warp", 2, "--device warp cannot be used here"),
+        ("run rehearsal --size huge", 2, "huge"),
+        ("table rehearsal --out nowhere", 1, "make some with `lifelong run rehearsal"),
+        ("figure rehearsal --out nowhere", 1, "no stored run of rehearsal"),
+        ("figure rehearsal --formats gif", 2, "--formats are of png, svg, pdf, csv, not 'gif'"),
+        ("tune DEN --data digits --seeds 0-4", 2, "seeds must be 100 or more"),
+        ("tune DEN --data digts", 2, "did you mean digits?"),
+        ("data check mnst", 1, "did you mean 'mnist'?"),
+        ("data check features:nothing.npz", 1, "are not in"),
+    ],
+)
+def test_a_users_mistake_is_told_plainly(
+    capsys: pytest.CaptureFixture[str], command: str, code: int, words: str
+) -> None:
+    stopped, said = _refused(capsys, command)
+    assert stopped == code
+    assert words in said
+
+
+def test_list_for_people_and_for_programs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LIFELONG_DATA", str(tmp_path))
+    cli.main(["list"])
+    shown = capsys.readouterr().out
+    assert "figure3-variation" in shown
+    assert "DNN-Progressive" in shown
+    cli.main(["list", "--json"])
+    listed = msgspec.json.decode(capsys.readouterr().out)
+    there = {each["name"]: each["files"] for each in listed["data"]}
+    assert there["digits"] is True
+    assert there["cifar-100"] is False
+
+
+def test_a_table_of_stored_runs(
+    capsys: pytest.CaptureFixture[str], out: Path, tmp_path: Path
+) -> None:
+    csv = tmp_path / "new" / "table.csv"
+    cli.main(["table", "rehearsal", "--out", str(out), "--json", "--csv", str(csv)])
+    table = msgspec.json.decode(capsys.readouterr().out)
+    assert [row["method"] for row in table["rows"]] == ["DNN-STL", "DEN"]
+    assert table["rows"][0]["seeds"] == [0, 1]
+    assert any("DNN-EWC, seed 0" in line for line in table["missing"])
+    assert len(csv.read_text().splitlines()) == 3
+    cli.main(["table", "rehearsal", "--out", str(out)])
+    shown = capsys.readouterr()
+    assert f"{table['rows'][1]['auroc']:.4f} ±" in shown.out
+    assert "not there: digits DNN-MTL, seed 0" in shown.err
+
+
+def test_a_figure_in_every_format(out: Path, tmp_path: Path) -> None:
+    cli.main(["figure", "rehearsal", "--out", str(out), "--to", str(tmp_path)])
+    assert {file.name for file in tmp_path.iterdir()} == {
+        f"rehearsal-small.{ending}" for ending in ("png", "svg", "pdf", "csv")
+    }
+
+
+def test_damaged_runs_are_named_and_left_out_of_tables(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    chosen = recipe("rehearsal", "small")
+    entry = chosen.chosen(["DNN"], ["tasks"])[0]
+    for seed in (0, 1):
+        perform(Job(chosen.configuration(entry, seed), tmp_path))
+    file = RunPaths(tmp_path).run(chosen.configuration(entry, 1))
+    file.write_text("{")
+    cli.main(["table", "rehearsal", "--out", str(tmp_path), "--json"])
+    table = msgspec.json.decode(capsys.readouterr().out)
+    assert table["rows"][0]["seeds"] == [0]
+    assert len(table["damaged"]) == 1
+    assert str(file) in table["damaged"][0]
+    assert file.read_text() == "{"
+
+
+def test_data_that_is_there_is_described(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["data", "get", "digits", "--json"])
+    found = msgspec.json.decode(capsys.readouterr().out)
+    assert (found["name"], len(found["tasks"])) == ("digits", 10)
+    cli.main(["data", "check", "digits"])
+    assert "digits is there" in capsys.readouterr().out

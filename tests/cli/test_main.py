@@ -1,0 +1,156 @@
+"""The commands that show what is stored: `report` and `inspect`."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from builders import learned, quick, small_mlp, stream_for
+from lifelong.cli import main as cli
+from lifelong.evaluation.runs import Run, write_run
+from lifelong.learners.baselines import Joint, TrainingSettings
+from lifelong.learners.den import DEN
+from lifelong.report.inspection import show
+from made_up import made_up
+
+
+@pytest.fixture(scope="module")
+def den() -> DEN:
+    tasks = stream_for(small_mlp(), "one output", "classes", "subtasks")
+    tasks[0].name = "[red]<i>"
+    return learned(small_mlp(), tasks, quick())
+
+
+@pytest.fixture(scope="module")
+def model(den: DEN, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model")
+    den.save(path)
+    return path
+
+
+def _refused(args: Sequence[str | Path], capsys: pytest.CaptureFixture[str], code: int = 1) -> str:
+    """The one line that is told."""
+    with pytest.raises(SystemExit) as stop:
+        cli.main(list(map(str, args)))
+    printed = capsys.readouterr()
+    assert stop.value.code == code
+    assert printed.out == ""
+    assert printed.err.startswith("lifelong: ")
+    assert printed.err.count("\n") == 1
+    return printed.err
+
+
+def _lines(printed: str) -> list[list[str]]:
+    """The cells of each line."""
+    return [re.split(r"\s{2,}", line.strip()) for line in printed.splitlines()]
+
+
+def test_report_of_files_and_directories(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_run(made_up(3, seed=7), tmp_path / "one")
+    write_run(made_up(3, seed=8), tmp_path / "two" / "deep")
+    out = tmp_path / "new" / "page.html"
+    cli.main(["report", str(file), str(tmp_path / "two"), "--out", str(out)])
+    assert capsys.readouterr().out == f"{out}\n"
+    assert "7, 8" in out.read_text(encoding="utf-8")
+
+
+def test_report_of_a_model(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    cli.main(["report", str(model)])
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "nothing here is scored" in text
+    assert "[red]&lt;i&gt;" in text
+    assert "Who shares what?" in text
+
+
+def test_report_refuses_in_a_line(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(made_up(2), tmp_path / "runs")
+    other = write_run(made_up(3, seed=1), tmp_path / "others")
+    wrong = tmp_path / "wrong.json"
+    wrong.write_text("{}")
+    (tmp_path / "empty").mkdir()
+    assert "No such file" in _refused(["report", tmp_path / "nowhere"], capsys)
+    assert "wrong.json: not the JSON of a run" in _refused(["report", wrong], capsys)
+    assert "no stored run in this directory" in _refused(["report", tmp_path / "empty"], capsys)
+    assert "different tasks" in _refused(["report", run, other], capsys)
+    assert "two runs of DEN with seed 0" in _refused(["report", run, run], capsys)
+    assert "give it alone" in _refused(["report", model, run], capsys, 2)
+    assert "at least one stored run" in _refused(["report"], capsys, 2)
+    assert not Path("report.html").exists()
+
+
+def test_inspect_tells_tasks_layers_births_and_sharing(
+    den: DEN, model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    cli.main(["inspect", str(model)])
+    printed = capsys.readouterr().out
+    assert f"{den.capacity().parameters:,} parameters" in printed
+    cells = {line[1]: [line[0], *line[2:]] for line in _lines(printed) if len(line) > 5}
+    record, sharing = den.records[1], den.sharing()
+    assert "[red]<i>" in cells
+    assert cells["task 2"][:5] == [
+        "2",
+        *(
+            str(sum(getattr(at, event) for at in record.groups.values()))
+            for event in ("selected", "added", "dropped", "split")
+        ),
+    ]
+    assert cells["task 2"][5] == str(sum(int(used[1].sum()) for used in sharing.used.values()))
+    for group, born in den.network.born.items():
+        births = [str(int((born == number).sum())) for number in (1, 2, 3)]
+        base = den.network.architecture.widths[group]
+        assert [group, str(base), str(len(born)), *births] in _lines(printed)
+    common = [f"{share:.2f}" for share in sharing.overlap()[2, :2]]
+    assert ["3", "task 3", *common] in _lines(printed)
+
+
+def test_inspect_many_tasks_sums_up(capsys: pytest.CaptureFixture[str]) -> None:
+    run = made_up(40)
+    show(run, Console(width=200))
+    printed = capsys.readouterr().out
+    assert "2–30" in printed
+    assert "most with" in printed
+    births = next(line for line in _lines(printed) if line[0] == "hidden1")
+    assert sum(map(int, births[3:])) == int(births[2]) == len(run.born["hidden1"])
+
+
+def test_inspect_as_json_is_a_run(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["inspect", str(model), "--json"])
+    printed = capsys.readouterr().out
+    assert Run.from_json(printed).scores == {}
+    assert msgspec.json.decode(printed)["method"] == "DEN"
+
+
+def test_a_model_of_another_method_is_told_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    joint = Joint(small_mlp(), TrainingSettings(budget=quick().budget))
+    joint.learn_together(stream_for(small_mlp(), "one output", "classes"))
+    joint.save(tmp_path)
+    cli.main(["inspect", str(tmp_path)])
+    printed = capsys.readouterr().out
+    assert "DNN-MTL, seed 0: 2 tasks" in printed
+    assert "introduced" not in printed
+    cli.main(["report", str(tmp_path), "--out", str(tmp_path / "page.html")])
+    assert "2 tasks, all at once" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_inspect_refuses_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "cannot be read" in _refused(["inspect", tmp_path], capsys)
+    DEN(small_mlp()).save(tmp_path)
+    assert "has learned no task yet" in _refused(["inspect", tmp_path], capsys)
+    manifest = tmp_path / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"DEN"', '"XYZ"'))
+    assert "holds a XYZ, which this release does not know" in _refused(
+        ["inspect", tmp_path], capsys
+    )
+    manifest.write_text("{")
+    assert "not a manifest" in _refused(["inspect", tmp_path], capsys)

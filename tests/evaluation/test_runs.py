@@ -1,0 +1,190 @@
+"""A run as plain data: from a learner, from a model, to a file and back."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from builders import quick, small_mlp, stream_for
+from lifelong.evaluation.measure import RunMetadata, measure, model_run
+from lifelong.evaluation.runs import Run, RunError, read_runs, write_run
+from lifelong.learners.baselines import Joint, Single, TrainingSettings
+from lifelong.learners.den import DEN
+from lifelong.persistence.models import ModelFileError
+from lifelong.tasks.streams import Stream
+from lifelong.tasks.task import Task, TaskError
+
+TASKS = stream_for(small_mlp(), "one output", "classes", "subtasks")
+
+
+def _stream(tasks: list[Task] = TASKS) -> Stream:
+    return Stream({task.name: lambda t=task: t for task in tasks}, source="made up")
+
+
+@pytest.fixture(scope="module")
+def den() -> DEN:
+    return DEN(small_mlp(), quick(), seed=5)
+
+
+@pytest.fixture(scope="module")
+def run(den: DEN) -> Run:
+    return measure(den, _stream(), RunMetadata("none", "grows", "do it"))
+
+
+def test_a_run_holds_what_the_learner_has(den: DEN, run: Run) -> None:
+    assert (run.method, run.seed, run.tasks) == ("DEN", 5, den.tasks)
+    assert (run.data, run.source, run.about, run.command) == ("none", "made up", "grows", "do it")
+    assert run.inputs == (6,)
+    assert run.widths == {"hidden1": 10, "hidden2": 7}
+    assert run.records == den.records
+    assert run.settings["sigma"] == den.settings.sigma
+    assert run.summary.parameters == den.capacity().parameters
+    assert run.summary.nonzero == den.capacity().nonzero
+    assert run.summary.capacity == den.relative_capacity()
+    assert {group: list(born) for group, born in run.born.items()} == {
+        group: born.tolist() for group, born in den.network.born.items()
+    }
+
+
+def test_used_units_are_those_of_the_sharing(den: DEN, run: Run) -> None:
+    for group, used in den.sharing().used.items():
+        for row, units in zip(used, run.used[group], strict=True):
+            assert list(units) == [unit for unit, uses in enumerate(row.tolist()) if uses]
+    assert any(units for used in run.used.values() for units in used)
+
+
+def test_scores_at_the_end_are_the_last_row_of_the_matrix(run: Run) -> None:
+    results = run.results
+    assert results is not None
+    for measure_, scores in run.scores.items():
+        assert list(scores) == results.matrix(measure_)[-1].tolist()
+    assert run.summary.auroc == pytest.approx(results.average("auroc"))
+    assert run.summary.forgetting == results.forgetting()
+    assert run.summary.seconds == pytest.approx(results.seconds.sum())
+
+
+def test_what_is_learned_at_once_has_scores_but_no_matrix() -> None:
+    watched: list[tuple[str, str, int]] = []
+    joint = Joint(small_mlp(), TrainingSettings(budget=quick().budget))
+    run = measure(
+        joint, _stream(), RunMetadata("none"), progress=lambda *step: watched.append(step)
+    )
+    assert run.results is None
+    assert run.summary.forgetting is None
+    assert run.summary.capacity == 1
+    assert [len(scores) for scores in run.scores.values()] == [3, 3]
+    assert len(run.records) == 1
+    assert run.used == {}
+    assert watched == [("DNN-MTL", "all tasks", 0), ("DNN-MTL", "done", 3)]
+
+
+def test_networks_apart_share_no_units_and_progress_is_told() -> None:
+    watched: list[tuple[str, str, int]] = []
+    single = Single(small_mlp(), TrainingSettings(budget=quick().budget))
+    run = measure(
+        single, _stream(), RunMetadata("none"), progress=lambda *step: watched.append(step)
+    )
+    assert run.born == run.used == {}
+    names = [*run.tasks, "done"]
+    assert watched == [("DNN-STL", name, done) for done, name in enumerate(names)]
+
+
+def test_tasks_without_test_rows_are_refused_before_learning() -> None:
+    task = stream_for(small_mlp(), "one output")[0]
+    task.test = None
+    for learner in (Joint(small_mlp()), Single(small_mlp())):
+        with pytest.raises(TaskError, match="no test rows"):
+            measure(learner, _stream([task]), RunMetadata("none"))
+        assert learner.tasks == ()
+
+
+def test_warnings_are_stored_and_still_given() -> None:
+    def make() -> Task:
+        warnings.warn("the data is a look-alike", UserWarning, stacklevel=2)
+        return TASKS[0]
+
+    stream = Stream({TASKS[0].name: make}, source="made up")
+    single = Single(small_mlp(), TrainingSettings(budget=quick().budget))
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        run = measure(single, stream, RunMetadata("none"))
+    assert run.warnings == ("the data is a look-alike",)
+    assert [str(each.message) for each in given] == ["the data is a look-alike"]
+
+
+def test_a_run_comes_back_from_its_file(run: Run, tmp_path: Path) -> None:
+    file = write_run(run, tmp_path / "new" / "place")
+    assert file.name == "den-seed-5.json"
+    (again,) = read_runs([file])
+    assert again.to_json() == run.to_json()
+    assert again.results == run.results
+    assert msgspec.json.decode(file.read_bytes())["matrix"]["meaning"].startswith("R[i, j]")
+
+
+def test_a_directory_gives_its_runs_and_only_those(run: Run, tmp_path: Path) -> None:
+    write_run(run, tmp_path / "a")
+    write_run(msgspec.structs.replace(run, seed=6), tmp_path / "b")
+    for name, text in {"other.json": '{"x": 1}', "list.json": "[]", "bad.json": "{"}.items():
+        (tmp_path / name).write_text(text)
+    assert [each.seed for each in read_runs([tmp_path])] == [5, 6]
+
+
+def _changed(run: Run, **changes: Any) -> bytes:
+    plain = msgspec.json.decode(run.to_json())
+    return msgspec.json.encode({**plain, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format": "another"}, "its format is 'another', not 'lifelong run'"),
+        ({"version": 9}, "format version 9, but this release reads 1; a newer release reads it"),
+        ({"version": 0}, "make it anew"),
+        ({"seed": "five"}, r"Expected `int`, got `str` - at `\$.seed`"),
+        ({"tasks": ["a", "b", "c"]}, "are not those of its matrix"),
+        ({"tasks": [], "matrix": None}, "are not those of its matrix"),
+        ({"scores": {"auroc": [1.0]}}, "1 scores of auroc for 3 tasks"),
+        ({"born": {"hidden1": [1, 4]}}, "births of hidden1 are not tasks"),
+        ({"used": {"hidden1": [[0], [1], [999]]}}, "units that hidden1 does not have"),
+        ({"matrix": {"meaning": ""}}, "not the JSON of a run"),
+    ],
+)
+def test_what_does_not_fit_is_refused(run: Run, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(RunError, match=message):
+        Run.from_json(_changed(run, **changes))
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b"[1]", b"\xff", b"null"])
+def test_what_is_no_run_is_refused(text: bytes) -> None:
+    with pytest.raises(RunError, match="not the JSON of a run"):
+        Run.from_json(text)
+
+
+def test_a_file_that_is_no_run_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("{}")
+    with pytest.raises(RunError, match=r"x\.json: not the JSON of a run"):
+        read_runs([tmp_path / "x.json"])
+    with pytest.raises(RunError, match="no stored run in this directory"):
+        read_runs([tmp_path])
+
+
+def test_a_saved_model_tells_all_but_scores(den: DEN, run: Run, tmp_path: Path) -> None:
+    den.save(tmp_path)
+    told = model_run(tmp_path)
+    for field in ("method", "tasks", "widths", "inputs", "seed", "records", "born", "used"):
+        assert getattr(told, field) == getattr(run, field), field
+    assert told.settings.keys() == run.settings.keys()
+    assert told.summary.parameters == run.summary.parameters
+    assert told.summary.capacity == run.summary.capacity
+    assert (told.scores, told.results, told.summary.auroc) == ({}, None, None)
+    assert Run.from_json(told.to_json()).to_json() == told.to_json()
+
+
+def test_a_model_that_has_learned_nothing_has_nothing_to_tell(tmp_path: Path) -> None:
+    DEN(small_mlp()).save(tmp_path)
+    with pytest.raises(TaskError, match="has learned no task yet"):
+        model_run(tmp_path)
+    with pytest.raises(ModelFileError, match="cannot be read"):
+        model_run(tmp_path / "nowhere")

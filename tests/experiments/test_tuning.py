@@ -1,0 +1,138 @@
+"""Tuning: on validation rows, on seeds of its own, alike for all, and resumable."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from tiny import BUDGET
+
+from lifelong.experiments import recipes
+from lifelong.experiments import tuning as tune
+from lifelong.experiments.configuration import NetworkPlan
+from lifelong.experiments.perform import Job, perform
+from lifelong.experiments.recipes import Entry
+from lifelong.experiments.runner import RunCounts
+from lifelong.experiments.spaces import Range
+from lifelong.experiments.tuning import Tuning, TuningError, tunable
+from lifelong.learners.registry import METHODS
+
+QUIET = Console(quiet=True)
+
+
+@pytest.fixture
+def performed(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
+    """Jobs run here and now, on a tiny network."""
+    jobs: list[Job] = []
+
+    def run(given: Sequence[Job], *, workers: int, console: Console) -> RunCounts:
+        del workers, console
+        for job in given:
+            perform(job)
+        jobs.extend(given)
+        return RunCounts()
+
+    plain = recipes.rehearsal
+
+    def tiny(size: recipes.Size) -> recipes.Recipe:
+        return replace(plain(size), network=NetworkPlan((8, 4)), budget=BUDGET)
+
+    monkeypatch.setattr(tune, "run", run)
+    monkeypatch.setattr(tune, "RECIPES", {"rehearsal": tiny})
+    return jobs
+
+
+def _tuning(out: Path, trials: int = 3) -> Tuning:
+    return Tuning("digits", "small", trials, (100, 101), 2, out)
+
+
+def test_each_method_gets_as_many_trials_the_first_with_its_defaults(
+    tmp_path: Path, performed: list[Job]
+) -> None:
+    chosen = tune.tune(
+        ["DNN-EWC", "DNN-STL"], _tuning(tmp_path), workers=1, console=QUIET, command=str
+    )
+    assert list(chosen) == ["DNN-EWC", "DNN-STL"]
+    for name, choice in chosen.items():
+        assert len(choice.trials) == 3
+        defaults = METHODS[name].settings()
+        assert choice.trials[0].settings == {
+            setting: getattr(defaults, setting) for setting in choice.settings
+        }
+        assert choice.settings == max(choice.trials, key=lambda t: t.auroc).settings
+    assert {job.configuration.seed for job in performed} == {100, 101}
+    assert {job.configuration.rows for job in performed} == {"valid"}
+    assert {job.configuration.tasks for job in performed} == {2}
+
+
+def test_a_tuning_goes_on_where_it_was_and_chooses_the_same(
+    tmp_path: Path, performed: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"workers": 1, "console": QUIET, "command": str}
+    first = tune.tune(["DNN-MTL"], _tuning(tmp_path, trials=2), **given)  # type: ignore[arg-type]
+    made = len(list((tmp_path / "runs").rglob("*.json")))
+    whole = tune.tune(["DNN-MTL"], _tuning(tmp_path, trials=3), **given)  # type: ignore[arg-type]
+    assert whole["DNN-MTL"].trials[:2] == first["DNN-MTL"].trials
+    assert len(list((tmp_path / "runs").rglob("*.json"))) == made + 2
+    del performed, monkeypatch
+
+
+def test_reported_seeds_are_refused() -> None:
+    with pytest.raises(TuningError, match=r"seeds must be 100 or more.*not \[0, 100\]"):
+        Tuning("digits", "small", seeds=(0, 100))
+    with pytest.raises(TuningError, match="1 trial and 2 tasks at the least, not 0 and 4"):
+        Tuning("digits", "small", trials=0)
+
+
+def test_what_can_be_tuned() -> None:
+    assert tunable(["den-finetune", "DEN"], "digits") == ("DEN",)
+    every = tunable(["all"], "mnist-variation")
+    assert "DEN-Dynamic" in every
+    assert "DEN-Finetune" not in every
+    with pytest.raises(TuningError, match=r"did you mean mnist-variation"):
+        tunable(["all"], "mnist-variaton")
+
+
+def test_growth_goes_on_as_it_began_in_the_capacity_of_a_trial(
+    tmp_path: Path, performed: list[Job]
+) -> None:
+    chosen = tune.tune(
+        ["DNN-Progressive"], _tuning(tmp_path, trials=1), workers=1, console=QUIET, command=str
+    )
+    trial = chosen["DNN-Progressive"].trials[0]
+    measured = [perform(job).run.summary.capacity for job in performed]
+    assert trial.capacity > 1.4 * max(measured)  # four tasks in the recipe, two were tried
+
+
+@pytest.mark.parametrize(("changes", "feasible"), [({}, False), ({"max_new_units": 0.25}, True)])
+def test_a_trial_wins_by_size_only_where_the_recipe_says_how_far(
+    tmp_path: Path,
+    performed: list[Job],
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, float],
+    feasible: bool,
+) -> None:
+    plain = tune.RECIPES["rehearsal"]
+    entries = (Entry("DEN", changes=changes),)
+    monkeypatch.setattr(
+        tune, "RECIPES", {"rehearsal": lambda size: replace(plain(size), entries=entries)}
+    )
+    monkeypatch.setattr(tune, "CEILING", 0.0)  # what the defaults need, then
+    monkeypatch.setattr(tune, "SPACES", {"DEN": {"initial_width": Range(0.2, 1.0)}})
+    chosen = tune.tune(["DEN"], _tuning(tmp_path, trials=2), workers=1, console=QUIET, command=str)
+    defaults, wide = chosen["DEN"].trials
+    assert wide.capacity > defaults.capacity
+    assert (defaults.feasible, wide.feasible) == (True, feasible)
+    del performed
+
+
+def test_a_trial_as_large_as_the_defaults_is_a_candidate(
+    tmp_path: Path, performed: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tune._Study, "_projected", lambda *_: 1.50049)  # more than its three digits
+    chosen = tune.tune(
+        ["DNN-Progressive"], _tuning(tmp_path, trials=2), workers=1, console=QUIET, command=str
+    )
+    assert [trial.feasible for trial in chosen["DNN-Progressive"].trials] == [True, True]
+    del performed

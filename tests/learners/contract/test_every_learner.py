@@ -1,0 +1,199 @@
+"""What holds for every method of the table, on every network, for every kind of task."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from builders import (
+    ARCHITECTURES,
+    BUDGET,
+    KINDS,
+    CountedExamples,
+    answers,
+    contents,
+    inputs_for,
+    same,
+    small_mlp,
+    stream_for,
+    task_for,
+    with_rows,
+)
+from lifelong.learners.base import Learner
+from lifelong.learners.baselines import Joint
+from lifelong.learners.den import DEN
+from lifelong.learners.registry import METHODS, Method
+from lifelong.networks.sequential import mlp
+from lifelong.tasks.task import Task
+from lifelong.training.budget import Budget
+
+IN_TURN = ("DNN", "DNN-L1", "DNN-L2", "DNN-EWC", "SI", "IMM-mean", "IMM-mode")
+LEARNING = Budget(steps=400, batch_size=32, learning_rate=0.02, check_every=20)
+
+every_method = pytest.mark.parametrize("method", METHODS.values(), ids=list(METHODS))
+every_network = pytest.mark.parametrize("network", ARCHITECTURES)
+one_by_one = pytest.mark.parametrize(
+    "method", [m for m in METHODS.values() if m.learner is not Joint], ids=lambda m: m.name
+)
+
+
+def taught(
+    method: Method, network: str, tasks: Sequence[Task], *, seed: int = 0, **changes: Any
+) -> Learner:
+    """A learner of this method that has learned these tasks."""
+    learner = method.make(ARCHITECTURES[network](), budget=BUDGET, seed=seed, changes=changes)
+    teach(method, learner, tasks)
+    return learner
+
+
+def teach(method: Method, learner: Learner, tasks: Sequence[Task]) -> None:
+    if isinstance(learner, Joint):
+        learner.learn_together(tasks)
+        return
+    for task in tasks:
+        learner.learn(task)
+    if method.finetunes:
+        assert isinstance(learner, DEN)
+        learner.finetune(tasks)
+
+
+@every_method
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_learns(method: Method, kind: str) -> None:
+    architecture = mlp(6, [24, 16])
+    task = task_for(architecture, kind, rows=100)
+    learner = method.make(architecture, budget=LEARNING)
+    teach(method, learner, [task])
+    right = learner.predict(task.train.x, task=task.name).reshape(100, -1)
+    truth = task.train.y.reshape(100, -1)
+    assert (right == truth).float().mean() > 0.8
+
+
+@every_method
+@every_network
+def test_saved_and_loaded_it_answers_the_same_and_goes_on_the_same(
+    method: Method, network: str, tmp_path: Path
+) -> None:
+    *tasks, last = stream_for(ARCHITECTURES[network](), *KINDS)
+    learner = taught(method, network, tasks)
+    learner.save(tmp_path)
+    loaded = method.learner.load(tmp_path)
+    assert same(contents(loaded), contents(learner))
+    assert loaded.settings == learner.settings
+    x = inputs_for(ARCHITECTURES[network](), 7)
+    assert same(answers(loaded, x), answers(learner, x))
+    if method.learner is not Joint:
+        learner.learn(last)
+        loaded.learn(last)
+        assert same(contents(loaded), contents(learner))
+        learner.save(tmp_path)
+        assert same(answers(method.learner.load(tmp_path), x), answers(learner, x))
+
+
+@every_method
+@every_network
+def test_the_same_seed_gives_the_same_result_and_another_does_not(
+    method: Method, network: str
+) -> None:
+    tasks = stream_for(ARCHITECTURES[network](), "one output", "classes")
+    first = contents(taught(method, network, tasks, seed=1))
+    torch.rand(3)  # whatever else draws from the global generator must not matter
+    assert same(first, contents(taught(method, network, tasks, seed=1)))
+    assert not same(first, contents(taught(method, network, tasks, seed=2)))
+
+
+@every_method
+def test_predicting_changes_nothing(method: Method) -> None:
+    learner = taught(method, "mlp", stream_for(small_mlp(), *KINDS))
+    before, records = contents(learner), learner.records
+    state = torch.random.get_rng_state()
+    x = inputs_for(small_mlp(), 11)
+    once = answers(learner, x)
+    assert same(once, answers(learner, x))
+    learner.capacity()
+    assert same(before, contents(learner))
+    assert learner.records == records
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
+@one_by_one
+@every_network
+def test_the_heads_of_earlier_tasks_stay(method: Method, network: str) -> None:
+    *tasks, last = stream_for(ARCHITECTURES[network](), *KINDS)
+    learner = method.make(ARCHITECTURES[network](), budget=BUDGET)
+    for task in tasks:
+        learner.learn(task)
+    heads = [known.private for known in learner.network.tasks]
+    learner.learn(last)
+    for before, known in zip(heads, learner.network.tasks, strict=False):
+        assert torch.equal(before["head.weight"], known.private["head.weight"])
+        assert torch.equal(before["head.bias"], known.private["head.bias"])
+
+
+@one_by_one
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_a_task_that_fails_changes_nothing(method: Method, error: type[BaseException]) -> None:
+    first, second = stream_for(small_mlp(), "one output", "one output")
+    learner = method.make(small_mlp(), budget=BUDGET)
+    learner.learn(first)
+    before, records = contents(learner), learner.records
+    broken = CountedExamples(second.train, breaks_at=3, error=error)
+    with pytest.raises(error, match="the rows broke"):
+        learner.learn(with_rows(second, train=broken))
+    assert same(before, contents(learner))
+    assert learner.records == records
+    learner.learn(second)
+    untroubled = method.make(small_mlp(), budget=BUDGET)
+    untroubled.learn(first)
+    untroubled.learn(second)
+    assert same(contents(untroubled), contents(learner))
+
+
+@pytest.mark.parametrize("name", IN_TURN)
+@every_network
+def test_one_head_may_serve_all_tasks(name: str, network: str, tmp_path: Path) -> None:
+    tasks = stream_for(ARCHITECTURES[network](), "classes", "classes", "classes")
+    learner = taught(METHODS[name], network, tasks, heads="one")
+    assert all(not known.private for known in learner.network.tasks)
+    x = inputs_for(ARCHITECTURES[network](), 5)
+    by_task = list(answers(learner, x).values())
+    assert torch.equal(by_task[0], by_task[2])
+    learner.save(tmp_path)
+    assert same(contents(METHODS[name].learner.load(tmp_path)), contents(learner))
+
+
+@pytest.mark.parametrize(
+    ("name", "strength"),
+    [("DNN-L2", "strength"), ("DNN-EWC", "strength"), ("SI", "strength")],
+)
+@pytest.mark.parametrize("heads", ["own", "one"])
+@every_network
+def test_without_strength_it_is_fine_tuning_to_the_bit(
+    name: str, strength: str, heads: str, network: str
+) -> None:
+    kind = "classes"
+    tasks = stream_for(ARCHITECTURES[network](), kind, kind, kind)
+    plain = taught(METHODS["DNN"], network, tasks, heads=heads)
+    without = taught(METHODS[name], network, tasks, heads=heads, **{strength: 0.0})
+    held = taught(METHODS[name], network, tasks, heads=heads, **{strength: 10.0})
+    x = inputs_for(ARCHITECTURES[network](), 9)
+    assert same(answers(without, x), answers(plain, x))
+    assert same(without.network.shared, plain.network.shared)
+    assert not same(held.network.shared, plain.network.shared)
+
+
+@pytest.mark.parametrize("name", ["DNN-L2", "DNN-EWC", "SI"])
+def test_a_stronger_pull_moves_the_weights_less(name: str) -> None:
+    first, second = stream_for(small_mlp(), "one output", "one output")
+
+    def moved(strength: float) -> float:
+        learner = METHODS[name].make(small_mlp(), budget=BUDGET, changes={"strength": strength})
+        learner.learn(first)
+        before = dict(learner.network.shared)
+        learner.learn(second)
+        now = learner.network.shared
+        return sum(float((now[n] - before[n]).square().sum()) for n in before)
+
+    assert moved(1e4) < 0.5 * moved(0.0)

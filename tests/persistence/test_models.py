@@ -1,0 +1,422 @@
+"""Save, then load: the identity, or an error that says what is wrong."""
+
+import hashlib
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from torch import Tensor
+
+import lifelong.persistence.models
+from builders import (
+    ARCHITECTURES,
+    BUDGET,
+    answers,
+    contents,
+    inputs_for,
+    learned,
+    quick,
+    same,
+    small_mlp,
+    stream_for,
+    task_for,
+)
+from lifelong.learners.baselines import EWC, Joint, Single, TrainingSettings
+from lifelong.learners.den import DEN
+from lifelong.persistence.files import packed, unpacked
+from lifelong.persistence.models import MANIFEST, Manifest, ModelFileError
+from lifelong.tasks.task import TaskError
+from lifelong.training.budget import SettingError
+
+
+def grown(kind: str = "mlp") -> DEN:
+    architecture = ARCHITECTURES[kind]()
+    tasks = stream_for(architecture, "one output", "classes", "subtasks")
+    return learned(architecture, tasks, quick(sigma=0.0))
+
+
+def tensors_file(path: Path) -> Path:
+    return next(path.glob("tensors-*.safetensors"))
+
+
+def rewrite(path: Path, **changes: object) -> None:
+    """Change a manifest on purpose: its own checksum is right again."""
+    manifest = json.loads((path / MANIFEST).read_text())
+    try:
+        sealed = msgspec.convert({**manifest, **changes}, Manifest).sealed()
+        (path / MANIFEST).write_bytes(msgspec.json.encode(sealed))
+    except msgspec.ValidationError:
+        (path / MANIFEST).write_text(json.dumps({**manifest, **changes}))
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    return json.loads((path / MANIFEST).read_text())
+
+
+def retensor(path: Path, **changes: Tensor) -> None:
+    """Change tensors on purpose: all checksums, sizes and shapes are right again."""
+    tensors = {**unpacked(tensors_file(path).read_bytes()), **changes}
+    content = packed(tensors)
+    tensors_file(path).unlink()
+    rewrite(
+        path,
+        sha256=hashlib.sha256(content).hexdigest(),
+        bytes=len(content),
+        shapes={name: list(tensor.shape) for name, tensor in tensors.items()},
+    )
+    (path / msgspec.convert(read_manifest(path), Manifest).file).write_bytes(content)
+
+
+def relink(file: Path) -> None:
+    """Let a link to another directory stand in its place."""
+    elsewhere = file.parent.parent / "elsewhere"
+    file.rename(elsewhere)
+    file.symlink_to(elsewhere)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model")
+    grown().save(path)
+    return path
+
+
+@pytest.fixture
+def model(saved: Path, tmp_path: Path) -> Path:
+    """A copy of a saved model, to be damaged."""
+    return Path(shutil.copytree(saved, tmp_path / "model"))
+
+
+@pytest.mark.parametrize("kind", ARCHITECTURES)
+def test_a_loaded_model_is_the_saved_one(kind: str, tmp_path: Path) -> None:
+    learner = grown(kind)
+    assert any(len(stamps.unique()) > 1 for stamps in learner.network.born.values())
+    learner.save(tmp_path / "model")
+    loaded = DEN.load(tmp_path / "model")
+    x = inputs_for(learner.network.architecture, 50)
+    assert same(contents(loaded), contents(learner))
+    assert same(answers(loaded, x), answers(learner, x))
+    assert loaded.settings == learner.settings
+    assert loaded.records == learner.records
+    assert loaded.seed == learner.seed
+
+
+def test_a_loaded_model_goes_on_learning_the_same(tmp_path: Path) -> None:
+    learner = grown()
+    learner.save(tmp_path)
+    loaded = DEN.load(tmp_path)
+    for one in (learner, loaded):
+        one.learn(task_for(small_mlp(), seed=9, name="next"))
+    assert same(contents(loaded), contents(learner))
+
+
+def test_the_order_of_tensors_in_a_file_does_not_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = learned(small_mlp(), stream_for(small_mlp(), "one output"), quick())
+    learner.save(tmp_path)
+    reverse = lambda content: dict(sorted(unpacked(content).items(), reverse=True))  # noqa: E731
+    monkeypatch.setattr("lifelong.persistence.models.unpacked", reverse)
+    loaded = DEN.load(tmp_path)
+    assert list(loaded.network.shared) == list(learner.network.shared)
+    for one in (learner, loaded):
+        one.learn(task_for(small_mlp(), seed=9, name="next"))
+    assert same(contents(loaded), contents(learner))
+
+
+def test_a_model_that_has_learned_nothing_can_be_saved(tmp_path: Path) -> None:
+    DEN(small_mlp(), quick(), seed=3).save(tmp_path)
+    assert DEN.load(tmp_path).tasks == ()
+
+
+def test_the_batch_models_are_saved_too(tmp_path: Path) -> None:
+    tasks = stream_for(small_mlp(), "one output", "classes")
+    single = Single(small_mlp(), TrainingSettings(budget=BUDGET))
+    for task in tasks:
+        single.learn(task)
+    joint = Joint(small_mlp(), TrainingSettings(budget=BUDGET))
+    joint.learn_together(tasks)
+    x = inputs_for(small_mlp(), 20)
+    for learner in (single, joint):
+        learner.save(tmp_path / learner.method)
+        loaded = type(learner).load(tmp_path / learner.method)
+        assert same(answers(loaded, x), answers(learner, x))
+
+
+def test_saving_again_replaces_the_model_and_leaves_no_other_file(tmp_path: Path) -> None:
+    learner = learned(small_mlp(), stream_for(small_mlp(), "one output"), quick())
+    learner.save(tmp_path)
+    learner.learn(task_for(small_mlp(), seed=5, name="second"))
+    learner.save(tmp_path)
+    assert DEN.load(tmp_path).tasks == ("task 1", "second")
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_save_that_fails_leaves_the_old_model(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = contents(DEN.load(model))
+    other = learned(small_mlp(), stream_for(small_mlp(), "classes", seed=7), quick())
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", full)
+        with pytest.raises(ModelFileError, match="cannot be written: No space left"):
+            other.save(model, overwrite=True)
+    assert same(contents(DEN.load(model)), before)
+    assert not list(model.glob(".*"))
+
+
+def test_what_someone_else_saved_is_not_overwritten(model: Path) -> None:
+    mine, theirs = DEN.load(model), DEN.load(model)
+    theirs.learn(task_for(small_mlp(), seed=7, name="theirs"))
+    theirs.save(model)
+    mine.learn(task_for(small_mlp(), seed=8, name="mine"))
+    with pytest.raises(ModelFileError, match="someone else saved it in the meantime"):
+        mine.save(model)
+    assert DEN.load(model).tasks[-1] == "theirs"
+    mine.save(model, overwrite=True)
+    assert DEN.load(model).tasks[-1] == "mine"
+    mine.save(model)
+    with pytest.raises(ModelFileError, match="overwrite=True"):
+        theirs.save(model)
+
+
+def test_a_new_learner_does_not_replace_a_model_that_was_there(model: Path) -> None:
+    with pytest.raises(ModelFileError, match="neither loaded nor saved there"):
+        DEN(small_mlp()).save(model)
+    assert len(DEN.load(model).tasks) == 3
+
+
+def test_what_a_killed_save_has_left_is_no_hindrance(model: Path) -> None:
+    (model / ".incoming").write_bytes(b"half of a ma")
+    (model / "tensors-0123456789abcdef.safetensors").write_bytes(b"of no manifest")
+    learner = DEN.load(model)
+    learner.save(model)
+    assert len(list(model.iterdir())) == 2
+
+
+def test_saving_writes_through_no_link(model: Path, tmp_path: Path) -> None:
+    target = tmp_path / "precious"
+    target.write_text("mine")
+    (model / ".incoming").symlink_to(target)
+    learner = DEN.load(model)
+    learner.learn(task_for(small_mlp(), seed=9, name="next"))
+    learner.save(model)
+    assert target.read_text() == "mine"
+    assert not list(model.glob(".*"))
+
+
+def test_a_save_between_reading_the_manifest_and_the_tensors_is_noticed(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = DEN.load(model)
+    other.learn(task_for(small_mlp(), seed=9, name="next"))
+    read, saves = lifelong.persistence.models._read_tensors, iter([other])
+
+    def save_first(*arguments: Any) -> Any:
+        for learner in saves:
+            learner.save(model)
+        return read(*arguments)
+
+    monkeypatch.setattr("lifelong.persistence.models._read_tensors", save_first)
+    assert same(contents(DEN.load(model)), contents(other))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"seed": 2**64}, "seed must be a whole number from 0"),
+        ({"seed": -1}, "seed must be a whole number from 0"),
+        ({"seed": 1.5}, "seed must be a whole number from 0"),
+        ({"settings": quick(mu=np.float64(0.1))}, "float64 is unsupported; use float"),
+    ],
+)
+def test_what_could_not_be_saved_is_refused_before_anything_is_learned(
+    arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SettingError, match=message):
+        DEN(small_mlp(), **arguments)
+
+
+def test_a_name_that_no_file_can_hold_is_refused() -> None:
+    with pytest.raises(TaskError, match="text that a file can hold"):
+        DEN(small_mlp(), quick()).learn(task_for(small_mlp(), name="half \ud800"))
+
+
+def test_a_missing_model_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError, match=r"manifest\.json: cannot be read"):
+        DEN.load(tmp_path / "nowhere")
+
+
+def test_another_method_cannot_load_it(model: Path) -> None:
+    with pytest.raises(ModelFileError, match="holds a DEN, which DNN-STL cannot load"):
+        Single.load(model)
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "truncated manifest": (
+        lambda p: (p / MANIFEST).write_bytes((p / MANIFEST).read_bytes()[:-40]),
+        "not a manifest",
+    ),
+    "foreign manifest": (lambda p: (p / MANIFEST).write_text("{}"), "not a lifelong model"),
+    "newer version": (
+        lambda p: rewrite(p, version=5, whatever=1),
+        "format version 5, but this release reads 3 to 4; a newer release",
+    ),
+    "older version": (
+        lambda p: rewrite(p, version=2, sha256="x"),
+        "format version 2, but this release reads 3 to 4; an older one",
+    ),
+    "changed by accident": (
+        lambda p: (p / MANIFEST).write_text((p / MANIFEST).read_text().replace("task 2", "task 9")),
+        "checksum differs",
+    ),
+    "unknown field": (lambda p: rewrite(p, extra=1), "damaged"),
+    "truncated tensors": (
+        lambda p: tensors_file(p).write_bytes(tensors_file(p).read_bytes()[:-8]),
+        "cannot be read: has [0-9,]+ bytes where [0-9,]+ were saved",
+    ),
+    "no tensors": (lambda p: tensors_file(p).unlink(), "cannot be read"),
+    "path out of the directory": (
+        lambda p: rewrite(p, sha256="../../../../../other"),
+        "not the checksum of a file",
+    ),
+    "another's tensors": (lambda p: retensor(p, other=torch.zeros(3)), "belong to no task"),
+    "tensors that the manifest does not list": (
+        lambda p: rewrite(p, shapes={}),
+        "other tensors than the manifest lists",
+    ),
+    "more than the file can hold": (
+        lambda p: rewrite(p, shapes={"shared/hidden1.weight": [10**12, 10**12]}),
+        "too small for the tensors",
+    ),
+    "a shape below zero": (
+        lambda p: rewrite(p, shapes={"shared/hidden1.weight": [-1, 10**12]}),
+        "a shape below zero",
+    ),
+    "numbers that are not finite": (
+        lambda p: retensor(p, **{"task/1/head.bias": torch.tensor([math.nan])}),
+        "head.bias holds numbers that are not finite",
+    ),
+    "numbers of another type": (
+        lambda p: retensor(p, **{"task/1/head.bias": torch.zeros(1, dtype=torch.float64)}),
+        "head.bias is torch.float64",
+    ),
+    "a link in place of the tensors": (
+        lambda p: relink(tensors_file(p)),
+        "cannot be read: Too many levels of symbolic links",
+    ),
+    "a pipe in place of the manifest": (
+        lambda p: ((p / MANIFEST).unlink(), os.mkfifo(p / MANIFEST)),
+        "cannot be read: not an ordinary file",
+    ),
+    "layers that nothing makes": (
+        lambda p: rewrite(
+            p, architecture={"inputs": [6], "layers": [{"type": "max_pool", "size": 0}]}
+        ),
+        "widths must be",
+    ),
+    "layers in another order": (
+        lambda p: rewrite(p, architecture={**read_manifest(p)["architecture"], "inputs": [2, 3]}),
+        "neither those of an mlp nor of a convnet",
+    ),
+    "nested without end": (
+        lambda p: (p / MANIFEST).write_text('{"format": ' + "[" * 100_000),
+        "not a manifest",
+    ),
+    "births of tasks to come": (
+        lambda p: rewrite(p, born={g: [*b[:-1], 4] for g, b in read_manifest(p)["born"].items()}),
+        "not at tasks that were learned",
+    ),
+    "a seed that nobody can draw from": (lambda p: rewrite(p, seed=-1), "seed must be"),
+    "a setting of another kind": (
+        lambda p: rewrite(p, settings={"no such thing": 1.0}),
+        "none named no such thing",
+    ),
+    "settings that do not fit the network": (
+        lambda p: rewrite(p, settings={"k": [1, 2, 3]}),
+        "k must be one number, or one for each of the 2 hidden layers",
+    ),
+    "births that do not fit": (
+        lambda p: rewrite(p, born={"hidden1": [1], "hidden2": [1]}),
+        "do not fit",
+    ),
+    "births that decrease": (
+        lambda p: rewrite(p, born={"hidden1": [2, 1], "hidden2": [1]}),
+        "the births of hidden1 decrease",
+    ),
+    "a task too few": (
+        lambda p: rewrite(p, tasks=json.loads((p / MANIFEST).read_text())["tasks"][:-1]),
+        "do not fit",
+    ),
+    "a setting out of range": (
+        lambda p: rewrite(p, settings={"mu": -1.0}),
+        "settings are damaged: .*mu must be 0 or more",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_model_is_refused_with_a_reason(damage: str, model: Path) -> None:
+    harm, message = DAMAGES[damage]
+    harm(model)
+    with pytest.raises(ModelFileError, match=message):
+        DEN.load(model)
+
+
+@given(place=st.floats(0, 1), bit=st.integers(0, 7), in_tensors=st.booleans())
+@hypothesis_settings(max_examples=60)
+def test_a_flipped_bit_is_refused_or_harmless(
+    saved: Path, tmp_path_factory: pytest.TempPathFactory, place: float, bit: int, in_tensors: bool
+) -> None:
+    path = tmp_path_factory.mktemp("flipped")
+    for file in saved.iterdir():
+        (path / file.name).write_bytes(file.read_bytes())
+    target = tensors_file(path) if in_tensors else path / MANIFEST
+    content = bytearray(target.read_bytes())
+    content[int(place * (len(content) - 1))] ^= 1 << bit
+    target.write_bytes(content)
+    try:
+        loaded = DEN.load(path)
+    except ModelFileError:
+        return
+    assert not in_tensors  # a byte of white space in the manifest, at the most
+    assert same(contents(loaded), contents(DEN.load(saved)))
+    assert loaded.settings == DEN.load(saved).settings
+
+
+OLDER = Path(__file__).with_name("version-3")
+
+
+@pytest.mark.parametrize(("name", "learner"), [("den", DEN), ("ewc", EWC)])
+def test_a_model_of_an_older_version_is_read_under_the_new_names(name, learner, tmp_path):
+    stored = load_file(OLDER / "answers.safetensors")
+    loaded = learner.load(OLDER / name)
+    x = inputs_for(loaded.network.architecture, 5)
+    for task, found in answers(loaded, x).items():
+        torch.testing.assert_close(found, stored[f"{name}/{task}"])
+    loaded.learn(task_for(loaded.network.architecture, name="one more"))
+    loaded.save(tmp_path)
+    assert learner.load(tmp_path).settings == loaded.settings
+
+
+def test_the_settings_of_an_older_version_have_their_new_names():
+    settings = DEN.load(OLDER / "den").settings
+    found = (settings.shrink, settings.perturb, settings.distillation, settings.head_l1)
+    assert found == (0.9, 0.1, 0.5, 0.05)
+    assert settings.budget == BUDGET

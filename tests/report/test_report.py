@@ -1,0 +1,507 @@
+"""The page: what it refuses, what stands in it, and what a real browser makes of it."""
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import msgspec
+import numpy as np
+import pytest
+from playwright.sync_api import (
+    Browser,
+    ConsoleMessage,
+    Error,
+    Page,
+    Request,
+    sync_playwright,
+)
+
+from lifelong.evaluation.runs import Run, RunError
+from lifelong.evaluation.usage import common
+from lifelong.report import page as report
+from lifelong.report.figures import drift, scores
+from lifelong.report.page import forgetting_points, page
+from made_up import GROUPS, made_up
+
+EVIL = '<script>alert("x")</script>'
+ALSO_EVIL = '<img src="x" onerror="alert(1)">'
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
+SECONDS = 3  # that a page may take to be drawn
+
+
+def _renamed(run: Run, names: dict[str, str], **changes: Any) -> Run:
+    """The same run with tasks of other names."""
+    text = run.to_json().decode()
+    for old, new in names.items():
+        text = text.replace(msgspec.json.encode(old).decode(), msgspec.json.encode(new).decode())
+    return msgspec.structs.replace(Run.from_json(text), **changes)
+
+
+def _together(run: Run, method: str) -> Run:
+    """As if all tasks had been learned at once."""
+    return msgspec.structs.replace(
+        run,
+        method=method,
+        matrix=msgspec.Raw("null"),
+        records=run.records[:1],
+        born={},
+        used={},
+    )
+
+
+@pytest.fixture(scope="module")
+def runs() -> tuple[Run, ...]:
+    names = {"task 2": EVIL, "task 3": ALSO_EVIL, "task 4": "$x_1$ & Co, a rather long name of it"}
+    found = []
+    for seed in (1, 2):
+        flat = made_up(6, method="DNN-STL", seed=seed, grows=False)
+        for run in (made_up(6, seed=seed), flat, _together(flat, "DNN-MTL")):
+            note = ("mind <b>this</b>",) if run.method == "DEN" and seed == 1 else ()
+            found.append(_renamed(run, names, warnings=note, source="<made> up"))
+    return tuple(found)
+
+
+@pytest.fixture(scope="module")
+def html(runs: tuple[Run, ...]) -> str:
+    return page(runs)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("no browser: install Debian's chromium to test the report in one")
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+class Opened:
+    """A page in a browser, and everything that it said, asked for or broke on."""
+
+    def __init__(self, tab: Page, file: Path) -> None:
+        self.tab = tab
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        tab.on("console", lambda message: self._hear(message))
+        tab.on("pageerror", lambda error: self._break(error))
+        tab.on("dialog", lambda dialog: (self.said.append("a dialog"), dialog.dismiss()))
+        tab.on("request", lambda request: self._ask(request))
+        self._devtools = tab.context.new_cdp_session(tab)
+        self._devtools.send("Performance.enable", {"timeDomain": "threadTicks"})
+        tab.goto(file.as_uri())
+        tab.wait_for_function("document.documentElement.dataset.drawn", timeout=60_000)
+
+    def _hear(self, message: ConsoleMessage) -> None:
+        self.said.append(message.text)
+
+    def _break(self, error: Error) -> None:
+        self.said.append(str(error))
+
+    def _ask(self, request: Request) -> None:
+        self.asked.append(request.url)
+
+    @property
+    def seconds(self) -> float:
+        """Of work on the page so far, however busy the machine is with other things."""
+        metrics = self._devtools.send("Performance.getMetrics")["metrics"]
+        return next(one["value"] for one in metrics if one["name"] == "TaskDuration")
+
+    def table(self, figure: str) -> list[list[str]]:
+        """What stands in the table behind a figure, headings first."""
+        self.tab.evaluate(f"document.querySelector('#{figure} details').open = true")
+        self.tab.wait_for_selector(f"#{figure} details table")
+        return self.tab.eval_on_selector_all(
+            f"#{figure} details tr",
+            "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))",
+        )
+
+    def choose(self, switch: str, words: str) -> None:
+        group = self.tab.get_by_role("group", name=switch)
+        group.get_by_role("radio", name=words, exact=True).check()
+        self.tab.wait_for_function(
+            f"document.getElementById('said').textContent.includes('{words}')"
+        )
+
+    def pointed_at(self, marks: str, number: int) -> str:
+        """What is told of one of the marks of a figure."""
+        mark = self.tab.locator(marks).nth(number)
+        mark.scroll_into_view_if_needed()
+        self.tab.mouse.move(0, 0)
+        mark.hover(force=True)
+        self.tab.wait_for_selector("#vg-tooltip-element.visible")
+        return self.tab.inner_text("#vg-tooltip-element")
+
+
+@pytest.fixture
+def opened(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
+    """Opens a text as a page; whatever the test does then, the page must stay quiet and alone."""
+    done: list[tuple[Opened, Path]] = []
+
+    def open_(text: str, **options: Any) -> Opened:
+        file = tmp_path / f"page {len(done)}.html"
+        file.write_text(text, encoding="utf-8")
+        tab = browser.new_page(**{"viewport": {"width": 1280, "height": 900}, **options})
+        done.append((Opened(tab, file), file))
+        return done[-1][0]
+
+    yield open_
+    for one, file in done:
+        assert one.said == []
+        assert one.asked == [file.as_uri()]
+        one.tab.close()
+
+
+def _of(runs: tuple[Run, ...], method: str, seed: int) -> Run:
+    return next(run for run in runs if (run.method, run.seed) == (method, seed))
+
+
+def _matrix_table(run: Run, measure: str) -> list[list[str]]:
+    results = run.results
+    assert results is not None
+    r = results.matrix(measure)
+    lines = [
+        [name, *(f"{score:.4f}" if score == score else "" for score in r[i])]
+        for i, name in enumerate(run.tasks)
+    ]
+    return [["after task i", *run.tasks], *lines]
+
+
+# What stands in the text.
+
+
+def test_a_page_is_small_and_names_are_text(html: str) -> None:
+    assert len(html.encode()) < 2_000_000
+    for name in (EVIL, ALSO_EVIL, "<made>", "<b>this"):
+        assert name not in html
+    assert "&lt;script&gt;alert" in html
+    assert "mind &lt;b&gt;this&lt;/b&gt;" in html
+
+
+def test_a_page_cannot_load_anything(html: str) -> None:
+    assert "default-src 'none'" in html
+    own = re.sub(r"<script>.*?</script>", "", html, flags=re.DOTALL)
+    assert not re.search(r"<(link|iframe|img|object)|https?://|@import|url\(", own)
+
+
+def test_ids_are_unique_and_references_lead_somewhere(html: str) -> None:
+    ids = re.findall(r'\sid="([^"]+)"', html)
+    assert len(ids) == len(set(ids))
+    used = re.findall(r'href="#([^"]+)"|labelledby="([^"]+)"', html)
+    assert {name for names in used for name in names if name} <= set(ids)
+
+
+def test_methods_are_the_mean_and_deviation_of_their_seeds(
+    runs: tuple[Run, ...], html: str
+) -> None:
+    cells = re.findall(r"<td>(.*?)</td>", html[html.index('id="methods"') :])
+    auroc = [run.summary.auroc for run in runs if run.method == "DEN"]
+    forgetting = [100 * (run.summary.forgetting or 0) for run in runs if run.method == "DNN-STL"]
+    assert cells[0] == f"{np.mean(auroc):.4f} ± {np.std(auroc, ddof=1):.4f}"
+    assert cells[8 + 2] == f"{np.mean(forgetting):.2f} ± {np.std(forgetting, ddof=1):.2f}"
+    assert cells[7] == "2"
+
+
+def test_one_seed_is_shown_as_it_is(runs: tuple[Run, ...]) -> None:
+    run = runs[0]
+    s = run.summary
+    cells = re.findall(r"<td>(.*?)</td>", page([run]).split('id="methods"')[1])
+    assert cells[:8] == [
+        f"{s.auroc:.4f}",
+        f"{s.accuracy:.4f}",
+        forgetting_points(s.forgetting),
+        f"{s.capacity:.2f}",
+        f"{s.parameters:,}",
+        f"{s.nonzero:,}",
+        f"{s.seconds:.1f}",
+        "1",
+    ]
+
+
+def test_how_it_was_made_is_told(html: str) -> None:
+    made = html[html.index('id="ask-made"') :]
+    for words in ("<code>none</code>", "none: &lt;made&gt; up", "1, 2", "python 3", "8 inputs"):
+        assert words in made
+    assert "<td>budget.steps</td><td>3</td>" in made
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data": "other"}, "different data .* has data 'none'.* has 'other'; report them apart"),
+        ({"source": "a look-alike"}, "has source 'made up'.* has 'a look-alike'"),
+        ({"tasks": ("a", "b", "c")}, r"different tasks .*learned 3 \('task 1'.* 3 \('a', 'b'"),
+        ({}, "two runs of DEN with seed 0; give one of them"),
+    ],
+)
+def test_runs_that_do_not_belong_together_are_refused(
+    changes: dict[str, Any], message: str
+) -> None:
+    run = made_up(3)
+    with pytest.raises(RunError, match=message):
+        page([run, msgspec.structs.replace(run, **changes)])
+    with pytest.raises(RunError, match="at least one run"):
+        page([])
+
+
+def test_seeds_may_have_tasks_of_their_own() -> None:
+    others = {"task 1": "task A", "task 2": "task B"}
+    runs = [made_up(3, seed=1), _renamed(made_up(3, seed=2), others)]
+    text = page(runs)
+    assert "they are others for each seed" in text
+    shown = scores.by_task(runs).views["auroc",].data["rows"]
+    assert shown["task"] == ["task 3"]
+    apart = _renamed(made_up(3, seed=2), {**others, "task 3": "task C"})
+    assert 'id="tasks"' not in page([runs[0], apart])
+    with pytest.raises(RunError, match=r"different tasks .*learned 3 .* seed 2 4 "):
+        page([runs[0], made_up(4, seed=2)])
+
+
+def test_a_look_alike_and_a_single_seed_are_said_to_be_so() -> None:
+    text = page([msgspec.structs.replace(made_up(3), source="a look-alike of it")])
+    assert "look-alike of the original" in text
+    assert "One seed" in text
+
+
+def test_where_all_seeds_do_not_fit_the_first_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    some = [made_up(3, seed=seed) for seed in (1, 2)]
+    whole, first = page(some), page(some[:1])
+    assert "to keep this file small" not in whole
+    monkeypatch.setattr(report, "LIMIT", (len(whole) + len(first)) // 2)
+    assert re.search(r"1, 2; to keep this file small, only tables and means.* cover", page(some))
+
+
+def test_one_task_and_no_tasks_in_common_have_a_page() -> None:
+    assert "1 tasks" not in page([made_up(1)])
+    lonely = msgspec.structs.replace(made_up(3), used=dict.fromkeys(GROUPS, ((), (), ())))
+    assert "3 tasks" in page([lonely])
+
+
+def test_drift_is_counted_once_and_sigma_is_an_edge() -> None:
+    run = made_up(5, sigma=0.03)
+    figure = drift.distances([run])
+    shown = figure.views["DEN", 0].data["rows"]
+    for group, values in drift.drifts(run).items():
+        mine = [i for i, layer in enumerate(shown["layer"]) if layer == group]
+        assert sum(shown["units"][i] for i in mine) == sum(value > 0 for value in values)
+        above = [i for i in mine if shown["where"][i] == "above sigma"]
+        assert sum(shown["units"][i] for i in above) == sum(value > 0.03 for value in values)
+        assert min(shown["low"][i] for i in above) >= 0.03 * 0.999
+
+
+# What a browser makes of it.
+
+
+def test_the_matrix_and_every_switch(
+    opened: Callable[..., Opened], runs: tuple[Run, ...], html: str
+) -> None:
+    seen = opened(html)
+    assert seen.table("matrix") == _matrix_table(_of(runs, "DEN", 1), "auroc")
+    seen.choose("measure", "accuracy")
+    assert seen.table("matrix") == _matrix_table(_of(runs, "DEN", 1), "accuracy")
+    seen.choose("seed", "2")
+    assert seen.table("matrix") == _matrix_table(_of(runs, "DEN", 2), "accuracy")
+    seen.choose("method", "DNN-STL")
+    assert seen.table("matrix") == _matrix_table(_of(runs, "DNN-STL", 2), "accuracy")
+    assert seen.tab.locator("#births .chart").is_hidden()
+    assert "does not grow" in seen.tab.inner_text("#births")
+    seen.choose("method", "DNN-MTL")
+    assert "all tasks at once" in seen.tab.inner_text("#matrix .none")
+    seen.choose("method", "DEN")
+    assert seen.tab.locator("#births .chart svg").is_visible()
+
+
+def test_the_numbers_behind_growth_and_sharing_are_the_stored_ones(
+    opened: Callable[..., Opened], runs: tuple[Run, ...], html: str
+) -> None:
+    seen, run = opened(html), _of(runs, "DEN", 1)
+    births = [
+        [group, run.tasks[number - 1], str(born.count(number)), str(sum(b <= number for b in born))]
+        for group, born in run.born.items()
+        for number in sorted(set(born))
+    ]
+    assert seen.table("births")[1:] == births
+    events = seen.table("events")
+    for record, line in zip(run.records, events[1:], strict=True):
+        numbers = dict(zip(events[0], line, strict=True))
+        for group, at in record.groups.items():
+            for event in ("selected", "added", "dropped", "split"):
+                assert numbers[f"{group} {event}"] == str(getattr(at, event))
+    units = {(line[0], int(line[1])): line[2:] for line in seen.table("weave")[1:]}
+    for group, born in run.born.items():
+        for unit, number in enumerate(born):
+            users = [t for t, each in zip(run.tasks, run.used[group], strict=True) if unit in each]
+            told = [run.tasks[number - 1], str(len(users)), ", ".join(users)]
+            assert units.pop((group, unit)) == told
+    assert units == {}
+    shares = common(run)
+    for i, line in enumerate(seen.table("overlap")[1:], 1):
+        assert line[: i + 1] == [run.tasks[i], *(f"{share:.3f}" for share in shares[i, :i])]
+
+
+def test_the_numbers_behind_scores_and_cost_are_the_stored_ones(
+    opened: Callable[..., Opened], runs: tuple[Run, ...], html: str
+) -> None:
+    seen = opened(html)
+    results = [run.results for run in runs if run.method == "DEN"]
+    curves = np.array([r.averages() for r in results if r is not None])
+    mine = [line for line in seen.table("averages")[1:] if line[0] == "DEN"]
+    for i, line in enumerate(mine):
+        mean, low, high = curves[:, i].mean(), curves[:, i].min(), curves[:, i].max()
+        assert line[1:] == [str(i + 1), f"{mean:.4f}", f"{low:.4f}", f"{high:.4f}"]
+    assert len(mine) == 6
+    flat = [line for line in seen.table("averages")[1:] if line[0] == "DNN-MTL"]
+    ends = np.mean([np.mean(run.scores["auroc"]) for run in runs if run.method == "DNN-MTL"])
+    assert {line[2] for line in flat} == {f"{ends:.4f}"}
+    by_task = {tuple(line[:2]): line[2] for line in seen.table("tasks")[1:]}
+    scores = [run.scores["auroc"][1] for run in runs if run.method == "DNN-STL"]
+    assert by_task[EVIL, "DNN-STL"] == f"{np.mean(scores):.4f}"
+    sizes = {tuple(line[:3]): line[3] for line in seen.table("sizes")[1:]}
+    assert sizes["DEN", "6", "non-zero"] == str(900 + 40 * 5)
+    seconds = sum(float(line[2]) for line in seen.table("seconds")[1:])
+    assert seconds == pytest.approx(_of(runs, "DEN", 1).summary.seconds, abs=0.02)
+    points = [line for line in seen.table("performance")[1:] if line[:2] == ["DEN", "2"]]
+    assert points == [["DEN", "2", "1.250", f"{_of(runs, 'DEN', 2).summary.auroc:.4f}"]]
+
+
+def test_pointing_tells_the_numbers_and_evil_names_are_text(
+    opened: Callable[..., Opened], runs: tuple[Run, ...], html: str
+) -> None:
+    seen, run = opened(html), _of(runs, "DEN", 1)
+    scripts = seen.tab.locator("script").count()
+    told = seen.pointed_at("#matrix .mark-rect path", 2)  # after task 2, task 2
+    assert told.count(EVIL) == 2
+    assert f"{run.scores['auroc'][1]:.4f}" in told
+    told = seen.pointed_at("#weave .mark-rect path", -1)
+    assert all(word in told for word in ("hidden2", "introduced by", "tasks that use it"))
+    told = seen.pointed_at("#births .mark-rect path", 1)
+    assert all(word in told for word in (EVIL, "selected at this task", "units introduced"))
+    assert EVIL[:8] in seen.tab.inner_text("#matrix .chart")
+    assert seen.tab.locator("script").count() == scripts
+    assert seen.tab.locator("main img").count() == 0
+
+
+def test_every_figure_has_words_and_a_table(opened: Callable[..., Opened], html: str) -> None:
+    seen = opened(html)
+    figures = seen.tab.eval_on_selector_all("figure", "all => all.map(figure => figure.id)")
+    assert len(figures) == 13
+    for figure in figures:
+        words = seen.tab.get_attribute(f"#{figure} .chart", "aria-label")
+        assert words
+        assert seen.tab.get_attribute(f"#{figure} .chart", "role") == "img"
+        table = seen.table(figure)
+        assert len(table) > 1
+        assert all(len(line) == len(table[0]) for line in table)
+
+
+@pytest.mark.parametrize("kind", ["svg", "png"])
+def test_a_figure_can_be_saved(
+    opened: Callable[..., Opened], html: str, kind: str, tmp_path: Path
+) -> None:
+    seen = opened(html, color_scheme="dark")
+    with seen.tab.expect_download() as download:
+        seen.tab.click(f"#weave [data-save={kind}]")
+    assert download.value.suggested_filename == f"weave.{kind}"
+    download.value.save_as(tmp_path / "saved")
+    saved = (tmp_path / "saved").read_bytes()
+    if kind == "png":
+        assert saved.startswith(b"\x89PNG")
+    else:
+        assert ElementTree.fromstring(saved).tag.endswith("svg")
+        assert b"currentColor" not in saved  # the ink of the page, which is not there any more
+    seen.asked = [url for url in seen.asked if not url.startswith("blob:")]
+
+
+def test_the_keyboard_is_enough(opened: Callable[..., Opened], html: str) -> None:
+    seen = opened(html)
+    for _ in range(12):
+        seen.tab.keyboard.press("Tab")
+        if seen.tab.evaluate("document.activeElement.dataset.switch") == "measure":
+            break
+    seen.tab.keyboard.press("ArrowRight")
+    seen.tab.wait_for_function("document.getElementById('said').textContent.includes('accuracy')")
+    seen.tab.focus("#matrix summary")
+    seen.tab.keyboard.press("Enter")
+    assert seen.tab.wait_for_selector("#matrix details table")
+
+
+@pytest.mark.parametrize("width", [360, 2560])
+def test_narrow_and_wide(opened: Callable[..., Opened], html: str, width: int) -> None:
+    seen = opened(html, viewport={"width": width, "height": 800})
+    assert seen.tab.evaluate("document.documentElement.scrollWidth") <= width
+    for box in seen.tab.locator(".chart").all():
+        inside, drawn = box.bounding_box(), box.locator("svg").first.bounding_box()
+        assert inside is not None
+        assert drawn is not None
+        assert 150 < drawn["width"] <= inside["width"] + 1
+
+
+def test_a_window_that_changes_its_width_takes_the_charts_along(
+    opened: Callable[..., Opened], html: str
+) -> None:
+    seen = opened(html)
+    seen.tab.set_viewport_size({"width": 700, "height": 800})
+    seen.tab.wait_for_function(
+        "document.querySelector('#weave svg').getBoundingClientRect().width < 690"
+        " && document.querySelector('#weave svg').getAttribute('width') < 690"
+    )
+    assert seen.tab.evaluate("document.documentElement.scrollWidth") <= 700
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_ink_is_readable_on_paper(opened: Callable[..., Opened], html: str, scheme: str) -> None:
+    seen = opened(html, color_scheme=scheme)
+    ink, paper = seen.tab.evaluate(
+        """[getComputedStyle(document.querySelector('#matrix .role-axis-label text')).fill,
+            getComputedStyle(document.body).backgroundColor]"""
+    )
+    bright = [sum(map(int, re.findall(r"\d+", color)[:3])) / 765 for color in (ink, paper)]
+    assert abs(bright[0] - bright[1]) > 0.6
+    assert (bright[1] > 0.5) == (scheme == "light")
+
+
+def test_print_is_on_white_and_without_switches(opened: Callable[..., Opened], html: str) -> None:
+    seen = opened(html, color_scheme="dark")
+    seen.tab.emulate_media(media="print", color_scheme="dark")
+    style = "getComputedStyle(document.body).backgroundColor"
+    assert seen.tab.evaluate(style) == "rgb(255, 255, 255)"
+    assert seen.tab.locator(".bar").is_hidden()
+    assert seen.tab.pdf(format="A4").startswith(b"%PDF")
+
+
+@pytest.mark.parametrize("tasks", [50, 500])
+def test_many_tasks_are_drawn_in_time(opened: Callable[..., Opened], tasks: int) -> None:
+    """A time is asserted: it is a promise, and it hangs on how many marks are drawn."""
+    some = [
+        made_up(tasks, newcomers=2),
+        made_up(tasks, method="DNN-STL", grows=False, newcomers=2),
+    ]
+    text = page(some)
+    assert len(text) < 2_000_000
+    seen = opened(text)
+    assert seen.tab.locator("svg *").count() < 25_000
+    assert seen.seconds < SECONDS
+
+
+def test_a_page_of_a_model_has_no_scores(opened: Callable[..., Opened]) -> None:
+    run = made_up(4)
+    summary = msgspec.structs.replace(run.summary, auroc=None, accuracy=None, forgetting=None)
+    model = msgspec.structs.replace(
+        run, summary=summary, scores={}, matrix=msgspec.Raw("null"), data="", source=""
+    )
+    seen = opened(page([model]))
+    figures = seen.tab.eval_on_selector_all("figure", "all => all.map(figure => figure.id)")
+    assert figures == [
+        "seconds",
+        "births",
+        "events",
+        "weave",
+        "sources",
+        "overlap",
+        "distances",
+    ]
+    assert seen.tab.locator(".switch").count() == 0
+    assert "nothing here is scored" in seen.tab.inner_text("main")

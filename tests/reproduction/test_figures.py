@@ -1,0 +1,166 @@
+"""What figures show is what runs say; and every method looks the same in all of them."""
+
+import csv
+import io
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from known_runs import measured
+
+from lifelong.learners.registry import METHODS
+from lifelong.reproduction import figure3, figure4, figure5, style
+from lifelong.reproduction.claims import Evidence
+from lifelong.reproduction.figures import write_combined, write_figure
+from lifelong.reproduction.measured import CAPACITY, Measured, mean, rows
+from lifelong.reproduction.series import Series, as_csv
+
+
+def _figure3() -> list[Measured]:
+    return [
+        *measured("DEN", (0.90, 0.92), lost=0.0, capacity=1.3),
+        *measured(
+            "DEN", (0.86,), part=CAPACITY, label="DEN, limit = 0.03", plain=False, capacity=0.5
+        ),
+        *measured("DNN-L2", (0.80, 0.82), lost=0.1),
+        *measured("DNN-MTL", (0.93, 0.95), together=True),
+        *measured(
+            "DNN-MTL", (0.97,), together=True, tasks=2, label="DNN-MTL, 2 tasks", plain=False
+        ),
+        *measured("DEN-Finetune", (0.94,), together=True, capacity=1.3),
+    ]
+
+
+def _of(series: tuple[Series, ...], panel: str, method: str) -> Series:
+    return next(each for each in series if (each.panel, each.method) == (panel, method))
+
+
+def test_means_have_the_standard_error_of_the_mean() -> None:
+    found = mean([1.0, 2.0, 3.0])
+    assert found.value == 2.0
+    assert found.error == pytest.approx(1 / 3**0.5)
+    assert str(mean([0.5])) == "0.5000"
+    assert mean([0.5]).error is None
+
+
+def test_figure_3_over_tasks() -> None:
+    series = figure3.series(_figure3())
+    den = _of(series, figure3.OVER_TASKS, "DEN")
+    assert den.x == list(range(1, 11))
+    assert den.y == pytest.approx([0.91] * 10)
+    assert [point.error for point in den.points] == pytest.approx([0.01] * 10)
+    falls = _of(series, figure3.OVER_TASKS, "DNN-L2")
+    assert falls.y[0] == pytest.approx(0.91)
+    assert falls.y[-1] == pytest.approx(0.81)
+    together = _of(series, figure3.OVER_TASKS, "DNN-MTL")
+    assert (together.x, together.y) == ([2, 10], pytest.approx([0.97, 0.94]))
+    assert _of(series, figure3.OVER_TASKS, "DEN-Finetune").x == [10]
+
+
+def test_a_legend_of_every_method_fits_into_the_figure() -> None:
+    runs = [run for name in METHODS for run in measured(name, (0.8, 0.9))]
+    figure = figure3.draw({"every method": runs})
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    assert {text.get_text() for text in legend.get_texts()} == set(METHODS)
+    assert (box.x0, box.x1) == (max(box.x0, 0), min(box.x1, figure.bbox.width))
+
+
+def test_figure_3_over_capacity_leaves_out_shorter_streams() -> None:
+    series = figure3.series(_figure3())
+    den = _of(series, figure3.OVER_CAPACITY, "DEN")
+    assert (den.x, den.y) == ([0.5, 1.3], pytest.approx([0.86, 0.91]))
+    assert _of(series, figure3.OVER_CAPACITY, "DNN-MTL").x == [1.0]
+
+
+@pytest.mark.parametrize("largest", [9.0, 48.0, 300.0])
+def test_sizes_can_be_read_off_figure_3(largest: float) -> None:
+    """Three labels or more, none over another, in the narrow panels of all data sets together."""
+    runs = [*measured("DNN-MTL", (0.9,)), *measured("DNN-STL", (0.9,), capacity=largest)]
+    figure = figure3.draw(dict.fromkeys("abc", runs))
+    figure.draw_without_rendering()
+    axes = figure.axes[3]
+    low, high = axes.get_xlim()
+    labels = [
+        label.get_window_extent()
+        for place, label in zip(axes.get_xticks(), axes.get_xticklabels(), strict=True)
+        if low <= place <= high
+    ]
+    assert len(labels) >= 3
+    assert all(left.x1 < right.x0 for left, right in pairwise(labels))
+
+
+def test_figure_4_time_and_selection() -> None:
+    runs = [
+        *measured("DNN-L2", (0.8, 0.8), seconds=20.0),
+        *measured("L2-Selective", (0.82, 0.84), seconds=10.0, selected=(156, 32)),
+    ]
+    series = figure4.series(runs)
+    selective = _of(series, figure4.OVER_TIME, "L2-Selective")
+    assert (selective.x[0], selective.x[-1]) == (pytest.approx(1.0), pytest.approx(10.0))
+    assert selective.y[-1] == pytest.approx(0.83)
+    chosen = _of(series, figure4.SELECTED, "L2-Selective")
+    assert (chosen.x, chosen.y) == ([1, 2], [156.0, 32.0])
+
+
+def test_figure_5_starts_each_task_where_it_is_learned() -> None:
+    series = figure5.series(measured("DNN-L2", (0.7, 0.7), lost=0.2))
+    for task in figure5.TASKS:
+        drift = _of(series, f"task {task}", "DNN-L2")
+        assert drift.x == list(range(task, 11))
+        assert drift.y[0] == pytest.approx(0.9)
+        assert drift.y[-1] == pytest.approx(0.7)
+
+
+def test_the_csv_has_every_point_that_is_drawn() -> None:
+    series = figure3.series(_figure3())
+    lines = list(csv.DictReader(io.StringIO(as_csv(series))))
+    assert len(lines) == sum(len(each.points) for each in series)
+    den = [line for line in lines if (line["panel"], line["method"]) == ("over capacity", "DEN")]
+    assert [(line["x"], line["seeds"]) for line in den] == [("0.5", "1"), ("1.3", "2")]
+
+
+def test_every_method_has_a_look_of_its_own() -> None:
+    assert set(style.LOOKS) == set(METHODS)
+    assert len({look.colour for look in style.LOOKS.values()}) == len(style.LOOKS)
+
+
+@pytest.mark.parametrize("recipe", ["figure3-variation", "figure4", "figure5"])
+def test_figures_are_written_and_the_same_each_time(tmp_path: Path, recipe: str) -> None:
+    runs = [
+        *_figure3(),
+        *measured("DNN-L1", (0.7, 0.75)),
+        *measured("L2-Selective", (0.82, 0.84)),
+        *measured("DEN-No-Stamp", (0.88, 0.89), lost=0.02),
+    ]
+    formats = ("svg", "csv")
+    files = write_figure(recipe, "paper", runs, tmp_path / "a", formats)
+    assert {file.suffix for file in files} == {".svg", ".csv"}
+    again = write_figure(recipe, "paper", runs, tmp_path / "b", formats)
+    for first, second in zip(files, again, strict=True):
+        assert first.read_bytes() == second.read_bytes()
+        assert first.stat().st_size > 100
+
+
+def test_figure_3_has_a_column_for_each_data_set_which_tells_a_small_one(tmp_path: Path) -> None:
+    runs = _figure3()
+    found = [
+        Evidence("figure3-variation", "paper", "", "", runs),
+        Evidence("figure3-cifar100", "small", "", "", runs),
+        Evidence("figure3-awa", "paper", "", "", []),
+        Evidence("figure4", "paper", "", "", runs),
+    ]
+    (file,) = write_combined(found, tmp_path, ("svg", "csv"))
+    assert file.name == "figure3.svg"
+    drawn = file.read_text()
+    assert "CIFAR-100, small" in drawn
+    assert "AWA" not in drawn
+    assert write_combined(found[:1], tmp_path, ("png",)) == []
+
+
+def test_a_method_that_was_not_run_is_left_out_not_made_up(tmp_path: Path) -> None:
+    only = measured("DNN-L2", (0.8,))
+    for recipe in ("figure3-variation", "figure4", "figure5"):
+        assert write_figure(recipe, "small", only, tmp_path, ("png",))
+    assert [row.method for row in rows(only)] == ["DNN-L2"]

@@ -1,0 +1,197 @@
+"""Tasks: what is read off the data, what is refused, and rows of every origin."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builders import random
+from lifelong.tasks.task import DatasetExamples, Kind, Task, TaskError, TensorExamples, to_device
+
+X = np.random.default_rng(0).normal(size=(6, 3))
+Y = np.array([0, 1, 0, 1, 1, 0])
+
+
+def task(x=X, y=Y, valid=None, **more):
+    return Task("t", (x, y), (x, y) if valid is None else valid, **more)
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind", "outputs"),
+    [
+        ([0, 1, 0, 1, 1, 0], "binary", 1),
+        ([[0], [1], [0], [1], [1], [0]], "binary", 1),
+        ([[0, 1], [1, 0], [0, 1], [1, 1], [1, 0], [0, 0]], "binary", 2),
+        ([0, 1, 2, 1, 1, 0], "classes", 3),
+        ([True, False, True, True, False, True], "binary", 1),
+        ([0.0, 1.0, 2.0, 1.0, 1.0, 0.0], "classes", 3),
+    ],
+)
+def test_the_kind_and_the_outputs_are_read_off_the_labels(labels, kind, outputs):
+    made = task(y=np.array(labels))
+    assert (made.kind, made.outputs) == (kind, outputs)
+    expected = torch.as_tensor(labels)
+    if kind == "binary":
+        assert torch.equal(made.train.y, expected.reshape(6, outputs).float())
+    else:
+        assert torch.equal(made.train.y, expected.long())
+
+
+def test_what_is_given_goes_before_what_is_read_off():
+    made = task(kind="classes", outputs=5)
+    assert (made.kind, made.outputs, made.train.y.dtype) == (Kind.CLASSES, 5, torch.long)
+    assert made.shape == (3,)
+    assert made.test is None
+    assert repr(made) == "Task('t', classes, outputs=5, shape=(3,))"
+
+
+def test_arrays_tensors_and_lists_make_the_same_task():
+    for x, y in ((X, Y), (torch.tensor(X), torch.tensor(Y)), (X.tolist(), Y.tolist())):
+        made = Task("t", (x, y), (x, y), (x, y))
+        for rows in (made.train, made.valid, made.test):
+            assert torch.equal(rows.x, torch.tensor(X, dtype=torch.float32))
+            assert torch.equal(rows.y, torch.tensor(Y, dtype=torch.float32)[:, None])
+
+
+def bad(value, place=(2, 1)):
+    x = X.copy()
+    x[place] = value
+    return x
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Task("", (X, Y), (X, Y)), "name must be a string that is not empty, not ''"),
+        (lambda: Task(3, (X, Y), (X, Y)), "name must be a string that is not empty, not 3"),
+        (lambda: task(bad(np.nan)), r"'t', train: .* finite .* at \(2, 1\) is nan \(1 such"),
+        (lambda: task(bad(-np.inf)), r"finite .* at \(2, 1\) is -inf"),
+        (lambda: task(bad(1e300)), r"finite in float32, .* at \(2, 1\) is 1e\+300"),
+        (lambda: task(valid=(bad(np.nan), Y)), r"'t', valid: .* at \(2, 1\) is nan"),
+        (lambda: task(X[:0], Y[:0], valid=(X, Y)), "'t', train: no rows"),
+        (lambda: task(valid=(X[:0], Y[:0])), "'t', valid: no rows"),
+        (lambda: Task("t", (X, Y), (X, Y), (X[:0], Y[:0])), "'t', test: no rows"),
+        (
+            lambda: task(valid=(X[:, :2], Y)),
+            r"'t', valid: inputs of shape \(2,\), but the training inputs have \(3,\)",
+        ),
+        (lambda: task(X, Y[:5]), r"'t', train: 6 rows of inputs but labels of shape \(5,\)"),
+        (lambda: task(X, np.array(1)), r"6 rows of inputs but labels of shape \(\)"),
+        (lambda: task(X[:, 0]), r"at least one feature axis, not torch.float64 of shape \(6,\)"),
+        (lambda: task(X + 1j), "must be a real array"),
+        (lambda: task(np.array([["a"] * 3] * 6)), "'t', train: .* must be numeric arrays"),
+        (lambda: task(y=Y * 0), "'t', train: every label of output 0 is 0"),
+        (lambda: task(y=Y * 0 + 1), "every label of output 0 is 1; .* both 0 and 1"),
+        (lambda: task(y=np.stack([Y, Y * 0], 1)), "every label of output 1 is 0"),
+        (lambda: task(y=Y * 2, kind="binary"), "must be 0 or 1, but 2 is among them; recode"),
+        (lambda: task(y=Y[:, None] * 2), "must be 0 or 1, but 2 is among them"),
+        (lambda: task(y=Y * 0.5, kind="binary"), "must be 0 or 1, but 0.5 is among them"),
+        (lambda: task(y=np.where(Y, 1, np.nan)[:, None]), "must be 0 or 1, but nan"),
+        (lambda: task(outputs=2), "1 label columns for 2 binary outputs"),
+        (lambda: task(y=Y * 3 - 1), "whole numbers from 0 to 2, but -1 is among them"),
+        (lambda: task(y=Y * 2.5), "whole numbers from 0 to 2, but 2.5 is among them"),
+        (lambda: task(y=Y * 3, outputs=3), "whole numbers from 0 to 2, but 3 is among them"),
+        (lambda: task(y=Y + 1, valid=(X, Y + 2)), "'t', valid: .* 0 to 2, but 3 is among them"),
+        (lambda: task(y=Y[:, None], kind="classes"), r"one column of numbers, not shape \(6, 1\)"),
+        (lambda: task(kind="regression"), "one of 'binary', 'classes', not 'regression'"),
+        (lambda: task(outputs=0), "outputs must be at least 1, not 0"),
+        (lambda: task(outputs=-2, kind="classes"), "outputs must be at least 1, not -2"),
+    ],
+)
+def test_bad_data_is_refused_with_what_came_and_what_is_allowed(make, message):
+    with pytest.raises(TaskError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -1.0])
+def test_class_labels_that_tell_no_number_of_classes_are_refused_as_labels(value):
+    labels = np.where(Y, 2.0, value) if value != -1 else np.full(6, value)
+    with pytest.raises(TaskError, match="class labels must be"):
+        task(y=labels)
+
+
+@given(st.integers(1, 20), st.integers(1, 25), st.integers(0, 99))
+def test_batches_hold_every_row_once_in_an_order_drawn_from_the_generator(rows, size, seed):
+    held = TensorExamples(torch.arange(rows).float()[:, None], torch.arange(rows))
+    for generator in (None, random(seed)):
+        batches = list(held.batches(size, generator))
+        assert [len(x) for x, _ in batches[:-1]] == [size] * (rows // size - (rows % size == 0))
+        x, y = (torch.cat(part) for part in zip(*batches, strict=True))
+        assert torch.equal(x[:, 0].long(), y)
+        assert sorted(y.tolist()) == list(range(rows))
+        assert generator is not None or y.tolist() == list(range(rows))
+    again = [torch.cat([y for _, y in held.batches(size, random(seed))]) for _ in range(2)]
+    assert torch.equal(*again)
+
+
+class Pairs(torch.utils.data.Dataset):
+    def __init__(self, x, y):
+        self.x, self.y = x, y
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, row):
+        return self.x[row], self.y[row]
+
+
+@pytest.mark.parametrize(("kind", "outputs"), [("binary", 1), ("classes", 2)])
+def test_rows_of_a_dataset_are_the_rows_of_its_arrays(kind, outputs):
+    read = DatasetExamples(Pairs(X, Y), kind, outputs)
+    held = task(kind=kind, outputs=outputs).train
+    assert (len(read), read.shape) == (6, (3,))
+    for size in (2, 4, 100):
+        for (x1, y1), (x2, y2) in zip(read.batches(size), held.batches(size), strict=True):
+            assert torch.equal(x1, x2)
+            assert torch.equal(y1, y2)
+    one, two = (torch.cat([x for x, _ in read.batches(4, random(s))]) for s in (1, 2))
+    assert not torch.equal(one, two)
+    assert torch.equal(one.sort(dim=0).values, two.sort(dim=0).values)
+    made = Task("t", read, read, kind=kind, outputs=outputs)
+    assert made.train is read
+
+
+def test_rows_of_a_dataset_leave_the_global_random_state_alone():
+    state = torch.get_rng_state()
+    for generator in (None, random(0)):
+        list(DatasetExamples(Pairs(X, Y), "binary", 1).batches(2, generator))
+    assert torch.equal(state, torch.get_rng_state())
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        (X, Y * 2, "a batch of a dataset: binary labels must be 0 or 1, but 2"),
+        (bad(np.nan), Y, "a batch of a dataset: inputs must be finite"),
+    ],
+)
+def test_rows_of_a_dataset_are_checked_as_they_are_read(x, y, message):
+    with pytest.raises(TaskError, match=message):
+        list(DatasetExamples(Pairs(x, y), "binary", 1).batches(10))
+
+
+def test_rows_of_a_dataset_need_their_kind():
+    rows = DatasetExamples(Pairs(X, Y), "binary", 1)
+    for given_ in ({}, {"kind": "binary"}, {"outputs": 1}):
+        with pytest.raises(TaskError, match="give kind='binary' or 'classes', and outputs="):
+            Task("t", rows, rows, **given_)
+    empty = DatasetExamples(Pairs(X[:0], Y[:0]), "binary", 1)
+    with pytest.raises(TaskError, match="train: no rows"):
+        Task("t", empty, empty, kind="binary", outputs=1)
+    with pytest.raises(TaskError, match="kind must be one of"):
+        DatasetExamples(Pairs(X, Y), "other", 1)
+
+
+def test_prepared_rows_are_cut_to_their_columns():
+    columns = torch.tensor([2, 0])
+    held = task().train
+    for rows in (held, DatasetExamples(Pairs(X, Y), "binary", 1)):
+        cut = to_device(rows, torch.device("cpu"), columns)
+        assert (len(cut), cut.shape) == (6, (2,))
+        x, y = next(iter(cut.batches(6)))
+        assert torch.equal(x, held.x[:, [2, 0]])
+        assert torch.equal(y, held.y)
+        whole = to_device(rows, torch.device("cpu"))
+        assert whole.shape == (3,)
+        assert torch.equal(next(iter(whole.batches(6)))[0], held.x)
