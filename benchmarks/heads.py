@@ -33,7 +33,7 @@ def features(rows: int, outputs: int) -> tuple[Tensor, Tensor]:
     """Features with labels that depend on some of them."""
     generator = torch.Generator().manual_seed(1)
     sequential = mlp(100, [128, 128])
-    net = first_network(sequential, sequential.widths, 1, uniform(generator))
+    net = first_network(sequential, sequential.layout.groups, 1, uniform(generator))
     with torch.no_grad():
         x = sequential.features(net.tensors, torch.randn(rows, 100, generator=generator))
     x = x / x.std()

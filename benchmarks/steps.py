@@ -33,7 +33,7 @@ def rows(sequential: Sequential, count: int, seed: int = 0) -> TensorExamples:
 
 def network(sequential: Sequential) -> Network:
     return first_network(
-        sequential, sequential.widths, 1, uniform(torch.Generator().manual_seed(0))
+        sequential, sequential.layout.groups, 1, uniform(torch.Generator().manual_seed(0))
     )
 
 

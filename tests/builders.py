@@ -10,7 +10,8 @@ from torch import Tensor
 from lifelong.learners.base import Learner
 from lifelong.learners.den import DEN, Settings
 from lifelong.networks.growing import Network, first_network, uniform
-from lifelong.networks.sequential import Architecture, Sequential, convnet, mlp
+from lifelong.networks.layout import OUTPUTS, Architecture, TensorSpec
+from lifelong.networks.sequential import Sequential, convnet, mlp
 from lifelong.networks.surgery import newcomers, with_newcomers
 from lifelong.tasks.task import Examples, Kind, Task, TensorExamples
 from lifelong.training.budget import Budget
@@ -43,7 +44,7 @@ def random(seed: int) -> torch.Generator:
 
 
 def inputs_for(architecture: Architecture, rows: int, seed: int = 0) -> Tensor:
-    return torch.randn(rows, *architecture.inputs, generator=random(seed))
+    return torch.randn(rows, *architecture.layout.inputs, generator=random(seed))
 
 
 def task_for(
@@ -107,16 +108,24 @@ def random_network(
     """
     make = uniform(generator)
 
-    def fill(axes: Any, size: tuple[int, ...]) -> Tensor:
-        if len(axes) == 1:
+    def fill(spec: TensorSpec, size: tuple[int, ...]) -> Tensor:
+        if spec.kind == "bias":
             return torch.randn(size, generator=generator)
         kept = torch.rand(size[:2], generator=generator) < density
-        values = make(axes, size) * kept.reshape(*size[:2], *[1] * (len(size) - 2))
+        values = make(spec, size) * kept.reshape(*size[:2], *[1] * (len(size) - 2))
         if len(size) == 4:
             values = values * (torch.rand(size, generator=generator) < 0.7)
         return values
 
-    return first_network(architecture, architecture.widths, outputs, fill)
+    return first_network(architecture, architecture.layout.groups, outputs, fill)
+
+
+def units_on(architecture: Architecture, name: str) -> Iterator[tuple[int, str, str, int]]:
+    """Of each axis of a tensor that runs over hidden units or inputs: dim, group, role and span."""
+    for dim, axis in enumerate(architecture.layout.tensors[name].axes):
+        for segment in axis.segments:
+            if segment.group not in (None, OUTPUTS):
+                yield dim, segment.group, axis.role, segment.span
 
 
 def in_double(network: Network) -> Network:

@@ -106,7 +106,7 @@ def test_inspect_tells_tasks_layers_births_and_sharing(
     assert cells["task 2"][5] == str(sum(int(used[1].sum()) for used in sharing.used.values()))
     for group, born in den.network.born.items():
         births = [str(int((born == number).sum())) for number in (1, 2, 3)]
-        base = den.network.architecture.widths[group]
+        base = den.network.architecture.layout.groups[group]
         assert [group, str(base), str(len(born)), *births] in _lines(printed)
     common = [f"{share:.2f}" for share in sharing.overlap()[2, :2]]
     assert ["3", "task 3", *common] in _lines(printed)

@@ -141,9 +141,16 @@ def test_capacity_is_counted_against_the_base_network(tmp_path: Path) -> None:
 
 
 def test_networks_are_scaled_layer_by_layer() -> None:
-    assert architecture(NetworkPlan((10, 3)), (7,), 0.5).widths == {"hidden1": 5, "hidden2": 2}
+    assert architecture(NetworkPlan((10, 3)), (7,), 0.5).layout.groups == {
+        "hidden1": 5,
+        "hidden2": 2,
+    }
     plan = NetworkPlan((6,), filters=(4, 8), kernel=3, pool=(True, False))
-    assert architecture(plan, (3, 8, 8), 2.0).widths == {"conv1": 8, "conv2": 16, "hidden1": 12}
+    assert architecture(plan, (3, 8, 8), 2.0).layout.groups == {
+        "conv1": 8,
+        "conv2": 16,
+        "hidden1": 12,
+    }
 
 
 def test_validation_rows_can_stand_in_for_test_rows(tmp_path: Path) -> None:

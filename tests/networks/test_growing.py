@@ -10,7 +10,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from builders import ARCHITECTURES, inputs_for, random, random_network, same, task_for
 from lifelong.networks.growing import GrowingNetwork, first_network, nonzero, parameters, uniform
-from lifelong.networks.sequential import Axis, NetworkError, alexnet, base_parameters, convnet, mlp
+from lifelong.networks.layout import NetworkError, TensorSpec, fixed_axis, units_axis
+from lifelong.networks.sequential import alexnet, convnet, mlp
 from lifelong.networks.surgery import append_units
 
 
@@ -36,25 +37,33 @@ def test_a_convnet_computes_what_its_modules_compute():
 
 
 def test_axes_name_receivers_senders_and_the_span_of_a_flattened_filter():
-    axes = ARCHITECTURES["convnet"]().axes
-    assert axes == {
-        "conv1.weight": (Axis("conv1", receives=True), Axis("inputs"), None, None),
-        "conv1.bias": (Axis("conv1", receives=True),),
-        "conv2.weight": (Axis("conv2", receives=True), Axis("conv1"), None, None),
-        "conv2.bias": (Axis("conv2", receives=True),),
-        "hidden1.weight": (Axis("hidden1", receives=True), Axis("conv2", span=9)),
-        "hidden1.bias": (Axis("hidden1", receives=True),),
-        "head.weight": (None, Axis("hidden1")),
-        "head.bias": (None,),
+    kernel = (fixed_axis(3), fixed_axis(3))
+    conv1, conv2, hidden, outputs = (
+        units_axis(group, "out") for group in ("conv1", "conv2", "hidden1", "outputs")
+    )
+    assert ARCHITECTURES["convnet"]().layout.tensors == {
+        "conv1.weight": TensorSpec((conv1, units_axis("inputs", "in"), *kernel), "weight"),
+        "conv1.bias": TensorSpec((conv1,), "bias"),
+        "conv2.weight": TensorSpec((conv2, units_axis("conv1", "in"), *kernel), "weight"),
+        "conv2.bias": TensorSpec((conv2,), "bias"),
+        "hidden1.weight": TensorSpec((hidden, units_axis("conv2", "in", 9)), "weight"),
+        "hidden1.bias": TensorSpec((hidden,), "bias"),
+        "head.weight": TensorSpec((outputs, units_axis("hidden1", "in")), "weight", "task"),
+        "head.bias": TensorSpec((outputs,), "bias", "task"),
     }
 
 
 def test_the_papers_networks():
     small = mlp(784, [312, 128])
-    assert list(small.widths.items()) == [("hidden1", 312), ("hidden2", 128)]
-    assert base_parameters(small, [10]) == 784 * 312 + 312 + 312 * 128 + 128 + 128 * 10 + 10
+    assert list(small.layout.groups.items()) == [("hidden1", 312), ("hidden2", 128)]
+    assert small.layout.parameters([10]) == 784 * 312 + 312 + 312 * 128 + 128 + 128 * 10 + 10
     large = alexnet()
-    shapes = {n: large.shape(n, large.widths, 10) for n in large.axes if n.endswith("weight")}
+    layout = large.layout
+    shapes = {
+        name: layout.shape(name, layout.groups, 10)
+        for name, spec in layout.tensors.items()
+        if spec.kind == "weight"
+    }
     assert shapes == {
         "conv1.weight": (64, 3, 5, 5),
         "conv2.weight": (128, 64, 5, 5),
@@ -65,7 +74,7 @@ def test_the_papers_networks():
         "hidden2.weight": (192, 384),
         "head.weight": (10, 192),
     }
-    network = first_network(large, large.widths, 10, uniform(random(0)))
+    network = first_network(large, layout.groups, 10, uniform(random(0)))
     assert network.logits(inputs_for(large, 2)).shape == (2, 10)
 
 
@@ -94,7 +103,7 @@ def test_multiply_adds_are_half_the_floating_point_operations_that_torch_counts(
         network.logits(inputs_for(architecture, 1))
     assert 2 * architecture.multiply_adds(network.tensors) == counter.get_total_flops()
     for name, tensor in network.tensors.items():
-        assert tensor.shape == architecture.shape(name, architecture.widths, outputs)
+        assert tensor.shape == architecture.layout.shape(name, architecture.layout.groups, outputs)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +131,7 @@ def test_a_network_that_cannot_be_is_refused(make, message):
 
 def test_weights_are_drawn_within_one_over_the_root_of_the_fan_in():
     architecture = ARCHITECTURES["convnet"]()
-    network = first_network(architecture, architecture.widths, 3, uniform(random(4)))
+    network = first_network(architecture, architecture.layout.groups, 3, uniform(random(4)))
     for name, tensor in network.tensors.items():
         if tensor.ndim == 1:
             assert not tensor.any()
@@ -130,13 +139,13 @@ def test_weights_are_drawn_within_one_over_the_root_of_the_fan_in():
             bound = tensor[0].numel() ** -0.5
             assert 0.5 * bound < tensor.abs().max() <= bound, name
     assert all(stamps.eq(1).all() for stamps in network.born.values())
-    again = first_network(architecture, architecture.widths, 3, uniform(random(4)))
+    again = first_network(architecture, architecture.layout.groups, 3, uniform(random(4)))
     assert same(network.tensors, again.tensors)
 
 
 def grown(architecture):
     """What three tasks left, each on more units than the last, and what each was learned with."""
-    groups = list(architecture.widths)
+    groups = list(architecture.layout.groups)
     network = random_network(architecture, random(0), 1)
     known = GrowingNetwork(architecture).remember(task_for(architecture, name="task 1"), network)
     seen = [network]

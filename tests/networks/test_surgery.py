@@ -14,15 +14,15 @@ from builders import (
     random_network,
     same,
     touching_newcomers,
+    units_on,
 )
-from lifelong.networks.growing import GrowingNetwork, uniform
+from lifelong.networks.growing import GrowingNetwork, enlarged, uniform
+from lifelong.networks.layout import Axis, Segment, TensorSpec, put, take
 from lifelong.networks.surgery import (
     append_units,
     duplicate_units,
     gather,
-    keep_units,
     newcomers,
-    positions,
     scatter,
     with_newcomers,
     without_newcomers,
@@ -54,10 +54,10 @@ def marked(network, group, units, *, receives):
     marks = {}
     for name, tensor in network.tensors.items():
         mark = torch.zeros(tensor.shape, dtype=torch.bool)
-        for dim, axis in enumerate(network.architecture.axes[name]):
-            if axis is not None and axis.group == group and axis.receives == receives:
+        for dim, own, role, span in units_on(network.architecture, name):
+            if own == group and (role == "out") == receives:
                 for unit in units:
-                    mark.narrow(dim, unit * axis.span, axis.span).fill_(True)
+                    mark.narrow(dim, unit * span, span).fill_(True)
         marks[name] = mark
     return marks
 
@@ -78,7 +78,7 @@ def test_appended_units_change_nothing_for_the_tasks_before(network, data, seed)
         assert grown.width(group) == network.width(group) + count
         assert grown.born[group].tolist() == [1] * network.width(group) + [2] * count
     for name, tensor in grown.tensors.items():
-        assert tensor.shape == grown.architecture.shape(
+        assert tensor.shape == grown.architecture.layout.shape(
             name, {g: len(b) for g, b in grown.born.items()}, 2
         )
 
@@ -121,7 +121,7 @@ def test_a_duplicate_receives_and_sends_what_its_original_does(network, data):
         order = torch.arange(network.width(group))
         order[units] = network.width(group) + torch.arange(len(units))
         stand_in[group] = order
-    replaced = keep_units(doubled, stand_in)
+    replaced = gather(doubled, stand_in)
     assert same(replaced.tensors, network.tensors)
 
 
@@ -130,7 +130,7 @@ def test_a_duplicate_receives_and_sends_what_its_original_does(network, data):
 def test_kept_units_compute_as_if_the_others_were_silent(network, data):
     network = in_double(network)
     kept = some_units(data, network)
-    small = keep_units(network, kept)
+    small = gather(network, kept)
     silenced = dict(network.tensors)
     for group, units in kept.items():
         gone = set(range(network.width(group))) - set(units.tolist())
@@ -153,7 +153,7 @@ def test_scattering_what_was_gathered_changes_nothing(network, data):
     assert same(back.born, network.born)
     sizes = {group: len(units) for group, units in selected.items()}
     for name, tensor in part.tensors.items():
-        assert tensor.shape == network.architecture.shape(name, sizes, 2)
+        assert tensor.shape == network.architecture.layout.shape(name, sizes, 2)
 
 
 @given(networks, st.data())
@@ -176,9 +176,35 @@ def test_scattering_changes_exactly_the_entries_between_selected_units(network, 
 
 
 def test_a_unit_after_a_flatten_has_neighbouring_places():
-    axis = ARCHITECTURES["convnet"]().axes["hidden1.weight"][1]
-    assert axis.span == 9
-    assert positions(torch.tensor([2, 0]), axis).tolist() == [*range(18, 27), *range(9)]
+    axis = ARCHITECTURES["convnet"]().layout.tensors["hidden1.weight"].axes[1]
+    places = axis.places({"conv2": torch.tensor([2, 0])}, {"conv2": 4})
+    assert places.tolist() == [*range(18, 27), *range(9)]
+
+
+def test_units_have_places_in_every_repeat_and_segment_of_an_axis():
+    axis = Axis((Segment("a", repeat=2, span=2), Segment(None, span=3), Segment("b")), "in")
+    widths = {"a": 3, "b": 2}
+    assert axis.size(widths) == 2 * 3 * 2 + 3 + 2
+    chosen = {"a": torch.tensor([1]), "b": torch.tensor([0])}
+    assert axis.places(chosen, widths).tolist() == [2, 3, 8, 9, 12, 13, 14, 15]
+    assert axis.places({}, widths).tolist() == list(range(17))
+
+
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 3), st.integers(0, 99))
+def test_on_any_axis_what_grew_and_is_cut_back_is_what_it_was(width, other, more, seed):
+    """Fused queries, keys and values, and a concatenation: new units are not at the end."""
+    out = Axis((Segment("a", repeat=3, span=2),), "out")
+    read = Axis((Segment("b"), Segment("a", span=2)), "in")
+    spec = TensorSpec((read, out), "weight")  # read units first, as a transposed layer has them
+    before, after = {"a": width, "b": other}, {"a": width + more, "b": other + 1}
+    tensor = torch.randn(spec.shape(before), generator=random(seed))
+    grown = enlarged(tensor, spec, before, after, lambda _, size: torch.full(size, 7.0))
+    assert grown.shape == spec.shape(after)
+    units = {group: torch.arange(count) for group, count in before.items()}
+    region = spec.region(after, out=units, into=units)
+    assert torch.equal(take(grown, region), tensor)
+    put(grown, region, 7.0)
+    assert (grown == 7).all()
 
 
 @pytest.mark.parametrize("make", ARCHITECTURES.values(), ids=ARCHITECTURES)
@@ -189,7 +215,6 @@ def test_surgery_leaves_its_argument_alone(make):
     units = {group: torch.tensor([1, 0])}
     results = (
         append_units(network, {group: 2}, 2, uniform(random(0))),
-        keep_units(network, units),
         duplicate_units(network, units, 2),
         gather(network, units),
     )

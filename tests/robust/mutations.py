@@ -362,7 +362,7 @@ def _task(inputs: tuple[int, ...], number: int) -> Task:
 
 def _state(learner: Learner[Any]) -> dict[str, torch.Tensor]:
     network = learner.network
-    x = torch.ones(3, *network.architecture.inputs)
+    x = torch.ones(3, *network.architecture.layout.inputs)
     answers = {f"answer {n}": learner.predict_proba(x, task=n) for n in learner.tasks}
     return {**network.everything(), **network.memory, **network.born, **answers}
 

@@ -1,7 +1,5 @@
 """All tasks at once: the structure stays, each task on what it knows, and what is refused."""
 
-from functools import partial
-
 import pytest
 import torch
 
@@ -27,7 +25,6 @@ from lifelong.training.budget import Budget
 from lifelong.training.loop import STANDALONE, validation_loss
 from lifelong.training.loop import objective as asked
 from lifelong.training.multitask import share_all_units, shrink_and_perturb, train_multitask
-from lifelong.training.penalties import L1Norm, sparsity
 
 MIXED = ("one output", "classes", "subtasks")
 STILL = Budget(steps=2, batch_size=16, learning_rate=1e-12, check_every=1)
@@ -52,7 +49,7 @@ def test_the_loss_is_the_mean_over_tasks_each_as_of_itself(name):
     known = learned(architecture, tasks, quick(gamma=0.01, mu=0.01)).network
     assert all(len(born) > int((born == 1).sum()) for born in known.born.values())
     for order in (tasks, tasks[::-1]):
-        _, solution = train_multitask(known, order, STILL, partial(sparsity, mu=0.0), random(0))
+        _, solution = train_multitask(known, order, STILL, 0.0, random(0))
         assert solution.loss == pytest.approx(mean_loss(known, tasks), rel=1e-5)
 
 
@@ -182,7 +179,7 @@ def test_finetuning_that_does_not_help_changes_nothing():
     learner = learned(architecture, tasks, quick(shrink=0.0, perturb=1.0, budget=Budget(steps=1)))
     network = learner.network
     before = mean_loss(network, tasks)
-    trained, _ = train_multitask(network, tasks, BUDGET, lambda _: L1Norm(0.0), random(0))
+    trained, _ = train_multitask(network, tasks, BUDGET, 0.0, random(0))
     learner._commit(STANDALONE, trained, learner.records)
     assert mean_loss(trained, tasks) < before
     stage = learner.finetune(tasks)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import settings as runs
 from hypothesis import strategies as st
 
-from builders import random
+from builders import random, small_convnet
 from lifelong.training.penalties import (
     Around,
     KernelGroup,
@@ -16,6 +16,7 @@ from lifelong.training.penalties import (
     SquaredL2,
     Sum,
     anchor,
+    sparse_weights,
     sparsity,
 )
 
@@ -164,5 +165,12 @@ def test_strength_zero_is_no_penalty():
 
 
 def test_equation_2_takes_kernels_for_a_convolution_and_entries_for_all_else():
-    assert sparsity(torch.zeros(2, 3, 3, 3), 0.1) == KernelGroup(0.1)
-    assert sparsity(torch.zeros(2, 3), 0.1) == L1Norm(0.1)
+    specs = small_convnet().layout.tensors
+    found = sparse_weights(specs, 0.1)
+    assert found == {
+        "conv1.weight": KernelGroup(0.1),
+        "conv2.weight": KernelGroup(0.1),
+        "hidden1.weight": L1Norm(0.1),
+        "head.weight": L1Norm(0.1),
+    }
+    assert sparsity(specs["conv1.bias"], 0.1) == L1Norm(0.1)

@@ -204,7 +204,7 @@ def _run(
     source: str = "",
     notes: Sequence[str] = (),
 ) -> Run:
-    architecture = learner.network.architecture
+    layout = learner.network.architecture.layout
     return Run(
         method=learner.method,
         about=metadata.about,
@@ -212,8 +212,8 @@ def _run(
         data=metadata.data,
         source=source,
         tasks=tasks,
-        inputs=tuple(architecture.inputs),
-        widths=dict(architecture.widths),
+        inputs=layout.inputs,
+        widths=layout.groups,
         seed=learner.seed,
         settings=msgspec.to_builtins(learner.settings),
         versions=versions(),

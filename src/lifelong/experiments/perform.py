@@ -29,7 +29,7 @@ from lifelong.learners.base import Learner
 from lifelong.learners.den import DEN
 from lifelong.learners.registry import Method
 from lifelong.learners.registry import method as method_named
-from lifelong.networks.sequential import Sequential, base_parameters, convnet, mlp
+from lifelong.networks.sequential import Sequential, convnet, mlp
 from lifelong.persistence.checkpoint import CheckpointError
 from lifelong.persistence.files import directory_lock, make_directory, replace_file
 from lifelong.persistence.models import ModelFileError
@@ -162,9 +162,9 @@ def _make(job: Job, working: Path, progress: ProgressCallback) -> StoredRun:
 
 def _base_parameters(configuration: Configuration, learner: Learner[Any]) -> int:
     """Of DNN-MTL on the base network, whatever the scale of this run."""
-    inputs = tuple(learner.network.architecture.inputs)
+    inputs = learner.network.architecture.layout.inputs
     base = architecture(configuration.network, inputs)
-    return base_parameters(base, [known.outputs for known in learner.network.tasks])
+    return base.layout.parameters([known.outputs for known in learner.network.tasks])
 
 
 def _learned(

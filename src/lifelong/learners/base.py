@@ -16,7 +16,7 @@ from rich.progress import Progress as Bars
 from torch import Tensor
 
 from lifelong.networks.growing import GrowingNetwork, LearnedTask, nonzero, parameters
-from lifelong.networks.sequential import Architecture, Tensors, base_parameters
+from lifelong.networks.layout import Architecture, Tensors
 from lifelong.persistence.checkpoint import Checkpoint
 from lifelong.persistence.files import digest_of
 from lifelong.persistence.models import ModelFileError, checksum, not_finite, read, write
@@ -156,9 +156,7 @@ class Learner(ABC, Generic[S]):
     @final
     def relative_capacity(self) -> float:
         """Parameters over those of the base network with a head for every task (DNN-MTL's)."""
-        return self.capacity().parameters / base_parameters(
-            self.network.architecture, [known.outputs for known in self.network.tasks]
-        )
+        return self.capacity().parameters / self.network.base_parameters()
 
     @final
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
@@ -230,8 +228,9 @@ class Learner(ABC, Generic[S]):
     def _private_shape(network: GrowingNetwork, number: int, name: str) -> tuple[int, ...]:
         """Shape of a tensor that is task `number`'s own."""
         born, outputs = network.born, network.tasks[number - 1].outputs
+        layout = network.architecture.layout
         widths = {group: int((stamps <= number).sum()) for group, stamps in born.items()}
-        return network.architecture.shape(name, widths or network.architecture.widths, outputs)
+        return layout.shape(name, widths or layout.groups, outputs)
 
     def _refuse(self, task: Task) -> None:
         if task.name in self.tasks:
@@ -241,7 +240,7 @@ class Learner(ABC, Generic[S]):
         self._refuse_shape(task)
 
     def _refuse_shape(self, task: Task) -> None:
-        wanted = tuple(self.network.architecture.inputs)
+        wanted = self.network.architecture.layout.inputs
         if task.shape != wanted:
             raise TaskError(
                 f"task {task.name!r}: inputs of shape {task.shape}, but the network takes {wanted}"

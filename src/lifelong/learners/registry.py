@@ -29,7 +29,7 @@ from lifelong.learners.baselines import (
     TrainingSettings,
 )
 from lifelong.learners.den import DEN, Settings, variants
-from lifelong.networks.sequential import Architecture
+from lifelong.networks.layout import Architecture
 from lifelong.training.budget import Budget, SettingError
 
 DEN_PAPER = "Yoon, Yang, Lee and Hwang, ICLR 2018"

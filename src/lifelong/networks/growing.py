@@ -1,4 +1,4 @@
-"""Networks as data: a skeleton that says how to compute, tensors by name, and when units were born.
+"""Networks as data: an architecture, tensors by name, and when units were born.
 
 Units are only ever appended, so the network as it was known to a task is a prefix of every axis.
 """
@@ -10,15 +10,18 @@ from functools import cached_property
 from typing import TypeAlias, final
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from lifelong.networks.sequential import (
+from lifelong.networks.layout import (
     HEAD,
     Architecture,
-    Axes,
+    Region,
     Tensors,
+    TensorSpec,
+    Widths,
     logits,
+    put,
+    take,
 )
 from lifelong.tasks.task import Kind, Task
 
@@ -37,12 +40,18 @@ class Network:
     born: Mapping[str, Tensor]
 
     def width(self, group: str) -> int:
-        return len(self.born[group]) if group in self.born else self.architecture.inputs[0]
+        return self.widths[group]
+
+    @cached_property
+    def widths(self) -> dict[str, int]:
+        """Units of all groups, inputs and outputs among them."""
+        outputs = len(self.tensors[HEAD[1]])
+        return self.architecture.layout.widths(_hidden(self.born), outputs)
 
     @property
     def inputs(self) -> tuple[int, ...]:
         """Shape of one input."""
-        return tuple(self.architecture.inputs)
+        return self.architecture.layout.inputs
 
     def multiply_adds(self) -> int:
         """Of one row."""
@@ -50,6 +59,10 @@ class Network:
 
     def with_tensors(self, tensors: Tensors) -> "Network":
         return replace(self, tensors=tensors)
+
+    def only(self, names: Collection[str]) -> dict[str, Tensor]:
+        """Some of its tensors."""
+        return {name: self.tensors[name] for name in names}
 
     def logits(self, x: Tensor) -> Tensor:
         return logits(self.architecture, self.tensors, x)
@@ -59,15 +72,16 @@ def first_network(
     architecture: Architecture, widths: Mapping[str, int], outputs: int, make: "Initialise"
 ) -> Network:
     """A network of these widths, all of it born with task 1."""
+    layout = architecture.layout
     tensors = {
-        name: make(architecture.axes[name], architecture.shape(name, widths, outputs))
-        for name in architecture.axes
+        name: make(spec, layout.shape(name, widths, outputs))
+        for name, spec in layout.tensors.items()
     }
-    born = {group: torch.ones(widths[group], dtype=torch.long) for group in architecture.widths}
+    born = {group: torch.ones(widths[group], dtype=torch.long) for group in layout.groups}
     return Network(architecture, tensors, born)
 
 
-Initialise: TypeAlias = Callable[[Axes, tuple[int, ...]], Tensor]
+Initialise: TypeAlias = Callable[[TensorSpec, tuple[int, ...]], Tensor]
 
 
 def uniform(generator: torch.Generator, device: torch.device | str = "cpu") -> Initialise:
@@ -76,10 +90,10 @@ def uniform(generator: torch.Generator, device: torch.device | str = "cpu") -> I
     Drawn on the CPU, so that a seed means the same on every device.
     """
 
-    def make(axes: Axes, size: tuple[int, ...]) -> Tensor:
-        if len(axes) == 1:
+    def make(spec: TensorSpec, size: tuple[int, ...]) -> Tensor:
+        if spec.kind == "bias":
             return torch.zeros(size, dtype=torch.float32, device=device)
-        bound = 1 / math.sqrt(math.prod(size[1:]))
+        bound = 1 / math.sqrt(math.prod(n for dim, n in enumerate(size) if dim != spec.out))
         drawn = torch.rand(size, dtype=torch.float32, generator=generator)
         return ((drawn * 2 - 1) * bound).to(device)
 
@@ -116,7 +130,8 @@ class GrowingNetwork:
     born: Mapping[str, Tensor] = field(default_factory=dict)
     tasks: tuple[LearnedTask, ...] = ()
     memory: Tensors = field(default_factory=dict)
-    _as_of: dict[int, Network] = field(default_factory=dict, repr=False)
+    # Views already made. Not an argument, so that a changed copy begins without any.
+    _as_of: dict[int, Network] = field(init=False, default_factory=dict, repr=False)
 
     @cached_property
     def numbers(self) -> dict[str, int]:
@@ -131,6 +146,20 @@ class GrowingNetwork:
             for name, tensor in known.private.items()
         }
         return {**self.shared, **private}
+
+    def specs(self) -> dict[str, TensorSpec]:
+        """What each tensor of `everything` is."""
+        declared = self.architecture.layout.tensors
+        private = {
+            f"{number}.{name}": declared[name]
+            for number, known in enumerate(self.tasks, 1)
+            for name in known.private
+        }
+        return {**{name: declared[name] for name in self.shared}, **private}
+
+    def base_parameters(self) -> int:
+        """Of the base network with a head for every task: the size of DNN-MTL."""
+        return self.architecture.layout.parameters([known.outputs for known in self.tasks])
 
     def as_of(self, number: int) -> Network:
         """The network as task `number` knows it: a prefix of every axis, and its own head.
@@ -147,21 +176,35 @@ class GrowingNetwork:
         return found
 
     def _cut(self, number: int) -> Network:
-        born = {group: stamps[stamps <= number] for group, stamps in self.born.items()}
-        tensors = {
-            name: prefix(tensor, self.architecture.axes[name], born).contiguous()
-            for name, tensor in self.shared.items()
-        }
-        return Network(self.architecture, {**tensors, **self.tasks[number - 1].private}, born)
+        regions = self.regions(number)
+        tensors = {name: take(t, regions[name]).contiguous() for name, t in self.shared.items()}
+        private = self.tasks[number - 1].private
+        return Network(self.architecture, {**tensors, **private}, self._born_by(number))
+
+    def regions(self, number: int) -> dict[str, Region]:
+        """Of each shared tensor the entries that task `number` knows."""
+        known = _hidden(self._born_by(number))
+        units = {group: torch.arange(width) for group, width in known.items()}
+        specs, widths = self.architecture.layout.tensors, _hidden(self.born)
+        return {name: specs[name].region(widths, out=units, into=units) for name in self.shared}
+
+    def _born_by(self, number: int) -> dict[str, Tensor]:
+        return {group: stamps[stamps <= number] for group, stamps in self.born.items()}
 
     def without_stamps(self, number: int) -> Network:
         """The network as it is now, read by the head of task `number` (DEN-No-Stamp)."""
-        private = dict(self.tasks[number - 1].private)
-        axes = self.architecture.axes["head.weight"]
-        senders = next(axis for axis in axes if axis is not None)
-        now = len(self.born[senders.group]) * senders.span
-        weight = private["head.weight"]
-        private["head.weight"] = F.pad(weight, (0, now - weight.shape[1]))
+        known, layout = self.tasks[number - 1], self.architecture.layout
+        born = self._born_by(number)
+        private = {
+            name: enlarged(
+                tensor,
+                layout.tensors[name],
+                layout.widths(_hidden(born), known.outputs),
+                layout.widths(_hidden(self.born), known.outputs),
+                lambda _, size: torch.zeros(size),
+            )
+            for name, tensor in known.private.items()
+        }
         return Network(self.architecture, {**self.shared, **private}, self.born)
 
     def with_head(self, weight: Tensor, bias: Tensor) -> Network:
@@ -170,25 +213,34 @@ class GrowingNetwork:
         return Network(self.architecture, {**self.shared, **head}, self.born)
 
     def remember(
-        self, task: Task, network: Network, private: Collection[str] = HEAD
+        self, task: Task, network: Network, private: Collection[str] | None = None
     ) -> "GrowingNetwork":
         """This network once `network` has been found for `task`, whose own the tensors named
-        `private` become.
+        `private` become: those that the layout says unless given.
         """
-        own = {name: network.tensors[name] for name in private}
+        names = self.architecture.layout.task_owned if private is None else private
+        own = network.only(names)
         shared = {name: t for name, t in network.tensors.items() if name not in own}
         known = LearnedTask(task.name, task.kind, task.outputs, own)
-        return replace(
-            self, shared=shared, born=network.born, tasks=(*self.tasks, known), _as_of={}
-        )
+        return replace(self, shared=shared, born=network.born, tasks=(*self.tasks, known))
 
 
-def prefix(tensor: Tensor, axes: Axes, born: Mapping[str, Tensor]) -> Tensor:
-    """The entries between the units listed in `born`: a view."""
-    for dim, axis in enumerate(axes):
-        if axis is not None and axis.group in born:
-            tensor = tensor.narrow(dim, 0, len(born[axis.group]) * axis.span)
-    return tensor
+def _hidden(born: Mapping[str, Tensor]) -> dict[str, int]:
+    return {group: len(stamps) for group, stamps in born.items()}
+
+
+def enlarged(
+    tensor: Tensor, spec: TensorSpec, before: Widths, after: Widths, make: Initialise
+) -> Tensor:
+    """A tensor between more units: the entries between units that were there are what they were,
+    the others come from `make`.
+    """
+    if before == after or tuple(tensor.shape) == spec.shape(after):
+        return tensor
+    grown = make(spec, spec.shape(after)).to(tensor.device)
+    units = {group: torch.arange(width) for group, width in before.items()}
+    put(grown, spec.region(after, out=units, into=units), tensor)
+    return grown
 
 
 def parameters(tensors: Tensors) -> int:

@@ -1,46 +1,32 @@
-"""How a network computes: its layers, and over what each axis of their tensors runs.
+"""Layers one after the other: fully connected and convolutional networks.
 
-A hidden *unit* (a neuron, or the filter of a convolution) belongs to a *group*: the outputs of one
-layer. Each axis of each tensor runs over the units of a group, as receiver or as sender, or over
-something that does not grow. Layers do not know that they grow: `surgery` changes tensors by their
-axes alone, the same for a linear layer as for a convolution.
+Layers do not know that they grow: they compute with tensors of whatever width.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Protocol, TypeAlias, final
+from typing import TypeAlias, final
 
 import msgspec
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-INPUTS = "inputs"  # the group of input features or channels: it is selected from, and never grows
-HEAD = ("head.weight", "head.bias")
-NEW_TO_OLD = " across"  # after a weight's name: what older units receive from newcomers
-
-Tensors: TypeAlias = Mapping[str, Tensor]
-
-
-class NetworkError(ValueError):
-    """A network that cannot be built; the message says what came and what is allowed."""
-
-
-@final
-class Axis(msgspec.Struct, frozen=True):
-    """Which units an axis of a tensor runs over.
-
-    A receiver's entries are what the unit computes with; a sender's are what others take from it.
-    After a flatten one unit spans several neighbouring positions.
-    """
-
-    group: str
-    receives: bool = False
-    span: int = 1
-
-
-Axes: TypeAlias = tuple[Axis | None, ...]
+from lifelong.networks.layout import (
+    HEAD,
+    INPUTS,
+    NEW_TO_OLD,
+    OUTPUTS,
+    Axis,
+    Layout,
+    NetworkError,
+    Tensors,
+    TensorSpec,
+    apply_head,
+    fixed_axis,
+    units_axis,
+)
 
 
 @final
@@ -81,52 +67,6 @@ class Relu(msgspec.Struct, frozen=True, tag="relu"):
 Layer: TypeAlias = Linear | Convolution | MaxPool | Flatten | Relu
 
 
-class Architecture(Protocol):
-    """How to compute from named tensors of whatever width, and what their axes mean.
-
-    The door for arbitrary modules: surgery, selection and training ask for nothing but this.
-    """
-
-    @property
-    def inputs(self) -> tuple[int, ...]: ...
-
-    @property
-    def widths(self) -> Mapping[str, int]:
-        """Units of each hidden group before any growth, in the order of computation."""
-        ...
-
-    @property
-    def axes(self) -> Mapping[str, Axes]:
-        """Of every tensor, the head's two among them."""
-        ...
-
-    def shape(self, name: str, widths: Mapping[str, int], outputs: int) -> tuple[int, ...]:
-        """Of a tensor in a network of these widths."""
-        ...
-
-    def features(self, tensors: Tensors, x: Tensor) -> Tensor: ...
-
-    def frozen_activations(self, old: Tensors, x: Tensor) -> tuple[Tensor, ...]:
-        """What the units of these tensors compute that newcomers beside them cannot change."""
-        ...
-
-    def features_with_new(
-        self, old: Tensors, new: Tensors, x: Tensor, frozen_activations: Sequence[Tensor]
-    ) -> Tensor:
-        """The features of a network of older units and newcomers.
-
-        Args:
-            old: the weights between older units.
-            new: of each weight and bias what newcomers receive, and under its name and `NEW_TO_OLD`
-                what older units receive from newcomers. Without newcomers there is no entry.
-            x: inputs.
-            settled: what `frozen_activations` makes of `old` and these inputs.
-        """
-        ...
-
-    def multiply_adds(self, tensors: Tensors) -> int: ...
-
-
 @final
 class Sequential(msgspec.Struct, frozen=True, dict=True):
     """Layers one after the other, ending in rows of features that a head reads.
@@ -139,27 +79,20 @@ class Sequential(msgspec.Struct, frozen=True, dict=True):
     layers: tuple[Layer, ...]
 
     @cached_property
-    def widths(self) -> dict[str, int]:
-        return {layer.name: layer.units for layer in _with_weights(self.layers)}
-
-    @cached_property
-    def axes(self) -> dict[str, Axes]:
-        axes: dict[str, Axes] = {}
-        for layer, sender, _ in self._senders():
-            receiver = Axis(layer.name, receives=True)
-            kernel = (None, None) if isinstance(layer, Convolution) else ()
-            axes[f"{layer.name}.weight"] = (receiver, sender, *kernel)
-            axes[f"{layer.name}.bias"] = (receiver,)
-        axes["head.weight"] = (None, Axis(_with_weights(self.layers)[-1].name))
-        axes["head.bias"] = (None,)
-        return axes
-
-    def shape(self, name: str, widths: Mapping[str, int], outputs: int) -> tuple[int, ...]:
-        units = {INPUTS: self.inputs[0], **widths}
-        sized = [units[a.group] * a.span for a in self.axes[name] if a is not None]
-        layer = next((x for x in _with_weights(self.layers) if name == f"{x.name}.weight"), None)
-        kernel = [layer.kernel] * 2 if isinstance(layer, Convolution) else []
-        return (*([outputs] if name in HEAD else []), *sized, *kernel)
+    def layout(self) -> Layout:
+        tensors: dict[str, TensorSpec] = {}
+        last = INPUTS
+        for layer, read, _ in self._senders():
+            out, last = units_axis(layer.name, "out"), layer.name
+            kernel = [fixed_axis(layer.kernel)] * 2 if isinstance(layer, Convolution) else []
+            tensors[f"{last}.weight"] = TensorSpec((out, read, *kernel), "weight")
+            tensors[f"{last}.bias"] = TensorSpec((out,), "bias")
+        outputs = units_axis(OUTPUTS, "out")
+        weight, bias = HEAD
+        tensors[weight] = TensorSpec((outputs, units_axis(last, "in")), "weight", "task")
+        tensors[bias] = TensorSpec((outputs,), "bias", "task")
+        groups = {layer.name: layer.units for layer in _with_weights(self.layers)}
+        return Layout(self.inputs, groups, tensors)
 
     def features(self, tensors: Tensors, x: Tensor) -> Tensor:
         for layer in self.layers:
@@ -168,7 +101,7 @@ class Sequential(msgspec.Struct, frozen=True, dict=True):
 
     def frozen_activations(self, old: Tensors, x: Tensor) -> tuple[Tensor, ...]:
         """The units of the first layer read inputs alone. What they send to the second layer's is
-        settled too, until newcomers send more.
+        frozen too, until newcomers send more.
         """
         below = self._second
         for layer in self.layers[:below]:
@@ -176,10 +109,10 @@ class Sequential(msgspec.Struct, frozen=True, dict=True):
         return x, *(layer_output(layer, old, x) for layer in self.layers[below : below + 1])
 
     def features_with_new(
-        self, old: Tensors, new: Tensors, x: Tensor, frozen_activations: Sequence[Tensor]
+        self, old: Tensors, new: Tensors, x: Tensor, frozen: Sequence[Tensor]
     ) -> Tensor:
         below = self._second
-        older, sums = frozen_activations[0], frozen_activations[1:]
+        older, sums = frozen[0], frozen[1:]
         newer: Tensor | None = x
         for layer in self.layers[:below]:
             newer = _newcomers_output(layer, new, newer)
@@ -193,6 +126,30 @@ class Sequential(msgspec.Struct, frozen=True, dict=True):
                 older = older + _sent_across(layer, new, newer)
             newer = _newcomers_output(layer, new, read)
         return _side_by_side(older, newer)
+
+    def traced(
+        self, tensors: Tensors, x: Tensor
+    ) -> tuple[dict[str, tuple[Tensor, str, str]], dict[str, Tensor]]:
+        """What each layer with weights takes in, with the names of its weight and bias, and what it
+        gives out, by layer; the head comes last.
+
+        A convolution's inputs are unfolded: a column of what it sees for each position. Outputs
+        carry gradients, whether or not the tensors do.
+        """
+        inputs: dict[str, tuple[Tensor, str, str]] = {}
+        outputs: dict[str, Tensor] = {}
+        for layer in self.layers:
+            before, x = x, layer_output(layer, tensors, x)
+            if isinstance(layer, Linear | Convolution):
+                seen = before.detach()
+                if isinstance(layer, Convolution):
+                    seen = F.unfold(seen, layer.kernel, padding=layer.padding)
+                inputs[layer.name] = seen, f"{layer.name}.weight", f"{layer.name}.bias"
+                outputs[layer.name] = x = x if x.requires_grad else x.requires_grad_()
+        inputs["head"] = x.detach(), *HEAD
+        found = apply_head(x, tensors)
+        outputs["head"] = found if found.requires_grad else found.requires_grad_()
+        return inputs, outputs
 
     @cached_property
     def _second(self) -> int:
@@ -211,20 +168,20 @@ class Sequential(msgspec.Struct, frozen=True, dict=True):
 
     def _senders(self) -> Iterator[tuple[Linear | Convolution, Axis, int]]:
         """Each layer with weights, the axis that it reads, and the positions of its output."""
-        sender, area = Axis(INPUTS), self.inputs[1:]
+        sender, area = units_axis(INPUTS, "in"), self.inputs[1:]
         for layer in self.layers:
             match layer:
                 case Convolution(name, kernel=kernel, padding=padding):
                     area = tuple(side + 2 * padding - kernel + 1 for side in area)
                     yield layer, sender, math.prod(area)
-                    sender = Axis(name)
+                    sender = units_axis(name, "in")
                 case MaxPool(size):
                     area = tuple(side // size for side in area)
                 case Flatten():
-                    sender, area = Axis(sender.group, span=math.prod(area)), ()
+                    sender, area = units_axis(sender.groups[0], "in", math.prod(area)), ()
                 case Linear(name):
                     yield layer, sender, 1
-                    sender = Axis(name)
+                    sender = units_axis(name, "in")
                 case Relu():
                     pass
             if any(side < 1 for side in area):
@@ -298,7 +255,7 @@ def convnet(
         layers += [Convolution(f"conv{number}", units, kernel, kernel // 2), Relu()]
         layers += [MaxPool(2)] if pools else []
     sequential = Sequential(tuple(inputs), (*layers, Flatten(), *_hidden(widths)))
-    _ = sequential.axes  # refuses an image that the poolings shrink to nothing
+    _ = sequential.layout  # refuses an image that the poolings shrink to nothing
     return sequential
 
 
@@ -317,18 +274,3 @@ def _check_sizes(**sizes: Sequence[int]) -> None:
     for what, numbers in sizes.items():
         if not numbers or any(not isinstance(n, int) or n < 1 for n in numbers):
             raise NetworkError(f"{what} must be one or more whole numbers above 0, not {numbers}")
-
-
-def logits(architecture: Architecture, tensors: Tensors, x: Tensor) -> Tensor:
-    """The outputs of a task before the sigmoid or the softmax."""
-    return F.linear(architecture.features(tensors, x), tensors["head.weight"], tensors["head.bias"])
-
-
-def base_parameters(architecture: Architecture, outputs: list[int]) -> int:
-    """Of the skeleton's own widths with these heads."""
-    widths = architecture.widths
-    return sum(
-        math.prod(architecture.shape(name, widths, count))
-        for name in architecture.axes
-        for count in (outputs if name.startswith("head.") else [1])
-    )

@@ -1,19 +1,25 @@
 """The only functions that change a shape: append, keep and duplicate units; gather and scatter.
 
-All of them work on the axes of named tensors and know nothing of layers.
+All of them read what the tensors are declared to be and know nothing of layers.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
-from lifelong.networks.growing import Initialise, Network, prefix
-from lifelong.networks.sequential import HEAD, NEW_TO_OLD, Axes, Axis, Tensors
-
-Units: TypeAlias = Mapping[str, Tensor]  # for each group, indices of some of its units
+from lifelong.networks.growing import Initialise, Network, enlarged
+from lifelong.networks.layout import (
+    NEW_TO_OLD,
+    Layout,
+    Region,
+    Tensors,
+    TensorSpec,
+    Units,
+    put,
+    take,
+)
 
 
 def append_units(
@@ -24,36 +30,43 @@ def append_units(
     The entries that touch a newcomer come from `make`; all others are what they were, and since
     units are appended, no earlier task's view has any of the new ones.
     """
-    born = {
-        group: torch.cat([stamps, torch.full((counts.get(group, 0),), number)])
-        for group, stamps in network.born.items()
-    }
+    born = _stamped(network, counts, number)
+    widths = {**network.widths, **{group: len(stamps) for group, stamps in born.items()}}
     grown = {
-        name: _enlarge(network.tensors[name], axes, born, make)
-        for name, axes in network.architecture.axes.items()  # the order of random draws
+        name: enlarged(network.tensors[name], spec, network.widths, widths, make)
+        for name, spec in network.architecture.layout.tensors.items()
     }
     return replace(network, tensors=grown, born=born)
 
 
-def _enlarge(tensor: Tensor, axes: Axes, born: Mapping[str, Tensor], make: Initialise) -> Tensor:
-    size = [
-        len(born[axis.group]) * axis.span if axis is not None and axis.group in born else old
-        for axis, old in zip(axes, tensor.shape, strict=True)
-    ]
-    if size == list(tensor.shape):
-        return tensor
-    grown = make(axes, tuple(size))
-    grown[tuple(slice(old) for old in tensor.shape)] = tensor
-    return grown
+def _stamped(network: Network, counts: Mapping[str, int], number: int) -> dict[str, Tensor]:
+    return {
+        group: torch.cat([stamps, torch.full((counts.get(group, 0),), number)])
+        for group, stamps in network.born.items()
+    }
 
 
-def keep_units(network: Network, kept: Units) -> Network:
-    """A network with only these units, in this order; a group that is not named keeps all."""
+def gather(network: Network, kept: Units) -> Network:
+    """The network of these units, in this order, as small dense tensors: it costs what its size
+    costs. A group that is not named keeps all.
+
+    Inputs are selected like units; who feeds the subnetwork takes the same columns of the data.
+    """
     born = {
         group: stamps[kept[group].cpu()] if group in kept else stamps
         for group, stamps in network.born.items()
     }
-    return replace(network, tensors=_index(network, kept), born=born)
+    return replace(network, tensors=_between(network, kept), born=born)
+
+
+def scatter(network: Network, part: Network, selected: Units) -> Network:
+    """The network with the entries of a gathered part put back in their places."""
+    specs = network.architecture.layout.tensors
+    tensors = {name: tensor.clone() for name, tensor in network.tensors.items()}
+    for name, tensor in tensors.items():
+        region = specs[name].region(network.widths, out=selected, into=selected)
+        put(tensor, region, part.tensors[name])
+    return replace(network, tensors=tensors)
 
 
 def duplicate_units(network: Network, chosen: Units, number: int) -> Network:
@@ -62,109 +75,89 @@ def duplicate_units(network: Network, chosen: Units, number: int) -> Network:
     A copy receives what its original receives and sends what it sends.
     """
     order = {
-        group: torch.cat([torch.arange(network.width(group), device=units.device), units])
+        group: torch.cat([torch.arange(network.width(group)), units.cpu()])
         for group, units in chosen.items()
     }
-    born = {
-        group: torch.cat([stamps, torch.full((len(chosen.get(group, ())),), number)])
-        for group, stamps in network.born.items()
-    }
-    return replace(network, tensors=_index(network, order), born=born)
+    born = _stamped(network, {group: len(units) for group, units in chosen.items()}, number)
+    return replace(network, tensors=_between(network, order), born=born)
 
 
-def gather(network: Network, selected: Units) -> Network:
-    """The subnetwork of these units, as small dense tensors: it costs what its size costs.
-
-    Inputs are selected like units; who feeds the subnetwork takes the same columns of the data.
-    """
-    return keep_units(network, selected)
-
-
-def scatter(network: Network, part: Network, selected: Units) -> Network:
-    """The network with the entries of a gathered part put back in their places."""
-    tensors = {
-        name: _put(tensor, part.tensors[name], network.architecture.axes[name], selected)
+def _between(network: Network, units: Units) -> dict[str, Tensor]:
+    specs = network.architecture.layout.tensors
+    return {
+        name: _own(take(tensor, specs[name].region(network.widths, out=units, into=units)), tensor)
         for name, tensor in network.tensors.items()
     }
-    return replace(network, tensors=tensors)
+
+
+def _own(part: Tensor, whole: Tensor) -> Tensor:
+    """In memory of its own: where in memory a tensor starts may change how a product rounds."""
+    shares = part.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()
+    return part.clone() if shares and part is not whole else part
+
+
+def older_units(network: Network, number: int) -> Units:
+    """Those that were there before this task."""
+    return {group: (born < number).nonzero().flatten() for group, born in network.born.items()}
+
+
+def newer_units(network: Network, number: int) -> Units:
+    """Those that were born with this task."""
+    return {group: (born >= number).nonzero().flatten() for group, born in network.born.items()}
 
 
 def newcomers(network: Network, number: int) -> dict[str, Tensor]:
     """The entries that touch a unit born with this task, in dense blocks: they cost their size.
 
-    Under a tensor's name what newcomers receive (the head all that it has), under its name and
-    `NEW_TO_OLD` what older units receive from newcomers. A block without entries is left out.
+    Under a tensor's name what newcomers receive (of a task's own tensors, everything), under its
+    name and `NEW_TO_OLD` what older units receive from newcomers. A block without entries is left
+    out.
     """
     blocks = {
-        f"{name}{mark}": tensor[place].contiguous()
-        for name, tensor in network.tensors.items()
-        for mark, place in _blocks(network, name, number).items()
+        block: take(network.tensors[name], region).contiguous()
+        for block, (name, region) in _blocks(network, number).items()
     }
-    return {name: block for name, block in blocks.items() if block.numel()}
+    return {block: entries for block, entries in blocks.items() if entries.numel()}
 
 
 def with_newcomers(network: Network, number: int, blocks: Tensors) -> Network:
     """The network with these blocks in their places."""
     tensors = {name: tensor.clone() for name, tensor in network.tensors.items()}
-    for name, tensor in tensors.items():
-        for mark, place in _blocks(network, name, number).items():
-            if f"{name}{mark}" in blocks:
-                tensor[place] = blocks[f"{name}{mark}"]
+    for block, (name, region) in _blocks(network, number).items():
+        if block in blocks:
+            put(tensors[name], region, blocks[block])
     return replace(network, tensors=tensors)
 
 
 def without_newcomers(network: Network, number: int) -> dict[str, Tensor]:
-    """The weights between the units that are older than this task."""
-    older = {group: stamps[stamps < number] for group, stamps in network.born.items()}
+    """The entries between the units that are older than this task."""
+    older, layout = older_units(network, number), network.architecture.layout
     return {
-        name: prefix(tensor, network.architecture.axes[name], older).contiguous()
+        name: take(
+            tensor, layout.tensors[name].region(network.widths, out=older, into=older)
+        ).contiguous()
         for name, tensor in network.tensors.items()
-        if name not in HEAD
+        if layout.tensors[name].owner == "shared"
     }
 
 
-def _blocks(network: Network, name: str, number: int) -> dict[str, tuple[slice, ...]]:
-    """Where the two blocks of a tensor are. Units are appended, so newcomers come last."""
-    older = {
-        axis.receives: int((network.born[axis.group] < number).sum()) * axis.span
-        for axis in network.architecture.axes[name]
-        if axis is not None and axis.group in network.born
-    }
-    rows = older.get(True, 0)  # nobody receives in a head: all of it is new
-    blocks: dict[str, tuple[slice, ...]] = {"": (slice(rows, None),)}
-    if False in older:
-        blocks[NEW_TO_OLD] = (slice(rows), slice(older[False], None))
+def spec_of(layout: Layout, block: str) -> TensorSpec:
+    """What the tensor is that a block was taken from."""
+    return layout.tensors[block.removesuffix(NEW_TO_OLD)]
+
+
+def _blocks(network: Network, number: int) -> dict[str, tuple[str, Region]]:
+    """Of each block the tensor and the place."""
+    older, newer = older_units(network, number), newer_units(network, number)
+    blocks: dict[str, tuple[str, Region]] = {}
+    for name, spec in network.architecture.layout.tensors.items():
+        if spec.owner == "task":
+            blocks[name] = name, spec.region(network.widths)
+            continue
+        blocks[name] = name, spec.region(network.widths, out=newer)
+        if spec.reads(network.born):
+            blocks[name + NEW_TO_OLD] = (
+                name,
+                spec.region(network.widths, out=older, into=newer),
+            )
     return blocks
-
-
-def positions(units: Tensor, axis: Axis) -> Tensor:
-    """Where these units lie on an axis, which gives each of them `span` neighbouring places."""
-    if axis.span == 1:
-        return units
-    return (units[:, None] * axis.span + torch.arange(axis.span, device=units.device)).flatten()
-
-
-def _index(network: Network, order: Units) -> dict[str, Tensor]:
-    return {
-        name: _take(tensor, network.architecture.axes[name], order)
-        for name, tensor in network.tensors.items()
-    }
-
-
-def _take(tensor: Tensor, axes: Axes, order: Units) -> Tensor:
-    for dim, axis in enumerate(axes):
-        if axis is not None and axis.group in order:
-            tensor = tensor.index_select(dim, positions(order[axis.group], axis).to(tensor.device))
-    return tensor
-
-
-def _put(tensor: Tensor, part: Tensor, axes: Axes, selected: Units) -> Tensor:
-    places = [
-        positions(selected[axis.group], axis).to(tensor.device)
-        if axis is not None and axis.group in selected
-        else torch.arange(size, device=tensor.device)
-        for axis, size in zip(axes, tensor.shape, strict=True)
-    ]
-    whole = tensor.clone()
-    whole[torch.meshgrid(*places, indexing="ij")] = part
-    return whole

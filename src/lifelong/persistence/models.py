@@ -18,12 +18,11 @@ import torch
 from torch import Tensor
 
 from lifelong.networks.growing import GrowingNetwork, LearnedTask
+from lifelong.networks.layout import Architecture, NetworkError
 from lifelong.networks.sequential import (
-    Architecture,
     Convolution,
     Linear,
     MaxPool,
-    NetworkError,
     Sequential,
     convnet,
     mlp,
@@ -336,14 +335,20 @@ def _network(manifest: Manifest, tensors: Mapping[str, Tensor]) -> GrowingNetwor
     # In the skeleton's order, and not in that of the file, which says nothing: random numbers are
     # drawn tensor by tensor.
     shared = {
-        name: tensors[f"shared/{name}"] for name in architecture.axes if f"shared/{name}" in tensors
+        name: tensors[f"shared/{name}"]
+        for name in architecture.layout.tensors
+        if f"shared/{name}" in tensors
     }
     tasks = tuple(
         LearnedTask(
             task.name,
             task.kind,
             task.outputs,
-            {n: tensors[f"task/{number}/{n}"] for n in architecture.axes if n in task.private},
+            {
+                n: tensors[f"task/{number}/{n}"]
+                for n in architecture.layout.tensors
+                if n in task.private
+            },
         )
         for number, task in enumerate(manifest.tasks, 1)
     )
@@ -365,7 +370,7 @@ def _check_tasks(manifest: Manifest) -> None:
 
 
 def _births(manifest: Manifest) -> dict[str, Tensor]:
-    groups = manifest.architecture.widths if manifest.tasks else {}
+    groups = manifest.architecture.layout.groups if manifest.tasks else {}
     if set(manifest.born) != set(groups):
         raise NetworkError(f"there are births of {list(manifest.born)}, not of {list(groups)}")
     for group, stamps in manifest.born.items():
@@ -377,9 +382,9 @@ def _births(manifest: Manifest) -> dict[str, Tensor]:
 
 
 def _check_shapes(network: GrowingNetwork, private_shape: PrivateShape) -> None:
-    architecture = network.architecture
+    layout = network.architecture.layout
     for number, known in enumerate(network.tasks, 1):
-        if sorted([*network.shared, *known.private]) != sorted(architecture.axes):
+        if sorted([*network.shared, *known.private]) != sorted(layout.tensors):
             raise NetworkError(f"the tensors of task {known.name!r} are not those of its network")
         for name, tensor in known.private.items():
             _check_shape(tensor, private_shape(network, number, name), name)
@@ -387,7 +392,7 @@ def _check_shapes(network: GrowingNetwork, private_shape: PrivateShape) -> None:
     for name, tensor in network.shared.items():
         # A head is among the shared tensors only where all tasks have the same outputs.
         outputs = network.tasks[0].outputs if network.tasks else 1
-        _check_shape(tensor, architecture.shape(name, widths, outputs), name)
+        _check_shape(tensor, layout.shape(name, widths, outputs), name)
     for name, tensor in network.memory.items():
         about = network.shared[name.rpartition("/")[2]]
         _check_shape(tensor, tuple(about.shape) if tensor.ndim else (), name)  # or a count of it

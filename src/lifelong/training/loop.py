@@ -15,18 +15,19 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, final
+from typing import Any, Protocol, TypeAlias, final
 
 import msgspec
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lifelong.networks.sequential import Architecture, Tensors, logits
+from lifelong.networks.layout import Architecture, Tensors, logits
 from lifelong.persistence.checkpoint import Checkpoint, StageSnapshot
+from lifelong.records import StageRecord
 from lifelong.tasks.task import Examples, Kind
 from lifelong.training.budget import Budget
-from lifelong.training.optimizer import Adam, Batches, Best, Passes, under
+from lifelong.training.optimizer import Adam, Batches, Best, Passes, gradient_of, under
 from lifelong.training.penalties import Penalty, Quadratic
 from lifelong.training.snapshots import (
     LoopState,
@@ -58,6 +59,24 @@ class TaskObjective:
     valid: Batches
 
 
+class StepHook(Protocol):
+    """What a method does around each step of a training."""
+
+    def state(self) -> Mapping[str, Tensor]:
+        """The tensors that it changes from step to step, in place: they are kept in checkpoints,
+        and the ones that belong to the best weights are there in the end.
+        """
+        ...
+
+    def before_step(self, tensors: Tensors) -> None:
+        """With the gradients of the loss in place, which it may change."""
+        ...
+
+    def after_step(self, tensors: Tensors) -> None:
+        """After the optimiser's step, before the proximal maps; it may change the tensors."""
+        ...
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class Problem:
@@ -71,7 +90,7 @@ class Problem:
             all. What is not named stays.
         penalties: by tensor, applied by their proximal maps.
         pulls: by tensor, applied by their gradients.
-        follow: whether to integrate the loss's gradient along the path of training.
+        hook: what a method does around each step that penalties cannot express.
         adam: the optimiser's state to go on from, empty for none; where it is given the solution
             has the state in the end.
     """
@@ -82,7 +101,7 @@ class Problem:
     movable: Mapping[str, Tensor | None]
     penalties: Mapping[str, Penalty] = field(default_factory=dict)
     pulls: Mapping[str, Quadratic] = field(default_factory=dict)
-    follow: bool = False
+    hook: StepHook | None = None
     adam: Tensors | None = None
 
 
@@ -92,8 +111,6 @@ class Solution:
     """The tensors with the lowest validation loss that was seen, and what it took.
 
     Attributes:
-        path: where the problem says `follow`, for each tensor that moved the loss that each entry
-            saved on the way here: minus the sum over steps of its gradient times its move.
         adam: where the problem has one, the optimiser's state after the last step.
     """
 
@@ -101,8 +118,10 @@ class Solution:
     loss: float
     steps: int
     seconds: float
-    path: Tensors = field(default_factory=dict)
     adam: Tensors = field(default_factory=dict)
+
+    def record(self, stage: str) -> StageRecord:
+        return StageRecord(stage, self.loss, self.steps, self.seconds)
 
 
 def loss_of(kind: Kind) -> Loss:
@@ -163,20 +182,23 @@ def _snapshot_of(solution: Solution, problem: Problem, generator: torch.Generato
     """A training that has ended."""
     outcome = Outcome(solution.loss, solution.steps, solution.seconds)
     moved = {name: solution.tensors[name] for name in problem.movable}
-    parts = {"now": moved, "path": solution.path, "adam": solution.adam}
+    parts = {"now": moved, "hook": _hook_state(problem), "adam": solution.adam}
     return snapshot_of(problem.stage, outcome, parts, generator)
 
 
 def _solution_in(snapshot: StageSnapshot, problem: Problem, generator: torch.Generator) -> Solution:
     """What an ended training came to, without training again."""
     moved = {name: torch.empty_like(problem.tensors[name].detach()) for name in problem.movable}
-    path = {name: torch.empty_like(t) for name, t in moved.items()} if problem.follow else {}
     adam = {} if problem.adam is None else Adam(moved, problem.adam).state()
-    fill({"now": moved, "path": path, "adam": adam}, snapshot)
+    fill({"now": moved, "hook": _hook_state(problem), "adam": adam}, snapshot)
     set_generator(generator, snapshot)
     outcome = facts_in(snapshot, Outcome)
     tensors = {**problem.tensors, **moved}
-    return Solution(tensors, outcome.loss, outcome.steps, outcome.seconds, path, adam)
+    return Solution(tensors, outcome.loss, outcome.steps, outcome.seconds, adam)
+
+
+def _hook_state(problem: Problem) -> Mapping[str, Tensor]:
+    return {} if problem.hook is None else problem.hook.state()
 
 
 def _hold_freed_memory() -> None:
@@ -220,8 +242,6 @@ class _Loop:
             Passes(objective.train, budget.batch_size, generator)
             for objective in problem.objectives
         ]
-        followed = self._moving if problem.follow else {}
-        self.path = {name: torch.zeros_like(t.detach()) for name, t in followed.items()}
         self.at = LoopState(budget.learning_rate)
         self._best = Best(self._state())
         self._adam = Adam(self._moving, problem.adam)
@@ -256,7 +276,7 @@ class _Loop:
         self._best.put_back()
         tensors = {name: tensor.detach() for name, tensor in self.tensors.items()}
         adam = {} if self._problem.adam is None else self._adam.state()
-        return Solution(tensors, self._best.loss, self.at.taken, self._seconds(), self.path, adam)
+        return Solution(tensors, self._best.loss, self.at.taken, self._seconds(), adam)
 
     def snapshot(self) -> StageSnapshot:
         """All that the next step depends on."""
@@ -305,7 +325,7 @@ class _Loop:
     def _state(self) -> dict[str, Tensor]:
         """Everything that a step changes but the optimiser."""
         moving = {name: tensor.detach() for name, tensor in self._moving.items()}
-        return {**moving, **under("path", self.path)}
+        return {**moving, **under("hook", _hook_state(self._problem))}
 
     def step(self, rate: float) -> None:
         for tensor in self._moving.values():
@@ -318,34 +338,21 @@ class _Loop:
         with torch.no_grad():
             # With a gradient of zero Adam leaves an entry as it is, to the bit.
             for name, mask in self._masks.items():
-                _gradient(self._moving[name]).mul_(mask)
-            if self.path:
-                self._move_and_follow(rate)
-            else:
-                self._move(rate)
+                gradient_of(self._moving[name]).mul_(mask)
+            self._move(rate)
             for name, penalty in self._problem.penalties.items():
                 _apply(penalty, self._moving[name], self._masks.get(name), rate)
 
     def _move(self, rate: float) -> None:
+        hook = self._problem.hook
+        if hook is not None:
+            hook.before_step(self._moving)
         for name, pull in self._problem.pulls.items():
             tensor = self._moving[name]
-            _gradient(tensor).addcmul_(pull.weight, tensor - pull.center)
+            gradient_of(tensor).addcmul_(pull.weight, tensor - pull.center)
         self._adam.step(rate)
-
-    def _move_and_follow(self, rate: float) -> None:
-        """The gradient that counts is that of the loss alone, without what pulls."""
-        before = {name: self._moving[name].clone() for name in self.path}
-        slopes = {name: _gradient(self._moving[name]).clone() for name in self.path}
-        self._move(rate)
-        for name, saved in self.path.items():
-            saved.addcmul_(slopes[name], before[name].sub_(self._moving[name]))
-
-
-def _gradient(tensor: Tensor) -> Tensor:
-    """Of a tensor that moves; zero if no loss depends on it."""
-    if tensor.grad is None:
-        tensor.grad = torch.zeros_like(tensor)
-    return tensor.grad
+        if hook is not None:
+            hook.after_step(self._moving)
 
 
 def _apply(penalty: Penalty, tensor: Tensor, mask: Tensor | None, step: float) -> None:

@@ -1,13 +1,13 @@
 """All tasks at once, each on the network as it knows it: DNN-MTL and DEN-Finetune."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from lifelong.networks.growing import GrowingNetwork, Initialise, LearnedTask, prefix
-from lifelong.networks.sequential import HEAD, Tensors, logits
+from lifelong.networks.growing import GrowingNetwork, Initialise, LearnedTask
+from lifelong.networks.layout import Tensors, logits, take
 from lifelong.tasks.task import Task, TaskError, to_device
 from lifelong.training.budget import Budget
 from lifelong.training.loop import (
@@ -20,21 +20,23 @@ from lifelong.training.loop import (
     solve,
     validation_loss,
 )
-from lifelong.training.penalties import Penalty
+from lifelong.training.penalties import sparse_weights
 
 
 def train_multitask(
     known: GrowingNetwork,
     tasks: Sequence[Task],
     budget: Budget,
-    penalty: Callable[[Tensor], Penalty],
+    mu: float,
     generator: torch.Generator,
     context: TrainingContext = STANDALONE,
 ) -> tuple[GrowingNetwork, Solution]:
-    """Train every tensor on the mean loss of these tasks, a batch of each a step."""
+    """Train every tensor on the mean loss of these tasks, a batch of each per step, with
+    Equation 2's penalty on the weights.
+    """
     objectives = _objectives(known, tasks)
     tensors = known.everything()
-    penalties = {name: penalty(tensor) for name, tensor in tensors.items() if tensor.ndim > 1}
+    penalties = sparse_weights(known.specs(), mu)
     problem = Problem("together", tensors, objectives, dict.fromkeys(tensors), penalties)
     solution = solve(problem, budget, generator, context)
     return _with(known, solution.tensors), solution
@@ -66,15 +68,11 @@ def share_all_units(known: GrowingNetwork) -> GrowingNetwork:
     were already read take from later ones.
     """
     tasks = tuple(
-        replace(one, private={**one.private, **_head(known.without_stamps(number).tensors)})
+        replace(one, private=known.without_stamps(number).only(one.private))
         for number, one in enumerate(known.tasks, 1)
     )
     born = {group: torch.ones_like(stamps) for group, stamps in known.born.items()}
-    return replace(known, born=born, tasks=tasks, _as_of={})
-
-
-def _head(tensors: Tensors) -> Tensors:
-    return {name: tensors[name] for name in HEAD}
+    return replace(known, born=born, tasks=tasks)
 
 
 def shrink_and_perturb(
@@ -89,18 +87,18 @@ def shrink_and_perturb(
     def moved(tensors: Tensors) -> dict[str, Tensor]:
         return {
             name: shrink * tensor
-            + perturb * make(known.architecture.axes[name], tuple(tensor.shape))
+            + perturb * make(known.architecture.layout.tensors[name], tuple(tensor.shape))
             for name, tensor in tensors.items()
         }
 
     tasks = tuple(replace(one, private=moved(one.private)) for one in known.tasks)
-    return replace(known, shared=moved(known.shared), tasks=tasks, _as_of={})
+    return replace(known, shared=moved(known.shared), tasks=tasks)
 
 
 def _refuse_another(known: GrowingNetwork, learned: LearnedTask, task: Task) -> None:
     """Refuse data that goes by the name of a task and is another's."""
     came = (task.kind.value, task.outputs, task.shape)
-    expected = (learned.kind.value, learned.outputs, tuple(known.architecture.inputs))
+    expected = (learned.kind.value, learned.outputs, known.architecture.layout.inputs)
     if came != expected:
         raise TaskError(
             f"task {task.name!r}: kind, outputs and shape of an input are {came}, but when it was "
@@ -110,11 +108,11 @@ def _refuse_another(known: GrowingNetwork, learned: LearnedTask, task: Task) -> 
 
 def _objective(known: GrowingNetwork, number: int, task: Task) -> TaskObjective:
     architecture = known.architecture
-    born = {group: stamps[stamps <= number] for group, stamps in known.born.items()}
+    regions = known.regions(number)
     own = {name: f"{number}.{name}" for name in known.tasks[number - 1].private}
 
     def forward(tensors: Tensors, x: Tensor) -> Tensor:
-        shared = {n: prefix(tensors[n], architecture.axes[n], born) for n in known.shared}
+        shared = {n: take(tensors[n], regions[n]) for n in known.shared}
         return logits(architecture, {**shared, **{n: tensors[key] for n, key in own.items()}}, x)
 
     device = next(iter(known.tasks[number - 1].private.values())).device
@@ -129,4 +127,4 @@ def _with(known: GrowingNetwork, tensors: Tensors) -> GrowingNetwork:
         for number, one in enumerate(known.tasks, 1)
     )
     shared = {name: tensors[name] for name in known.shared}
-    return replace(known, shared=shared, tasks=tasks, _as_of={})
+    return replace(known, shared=shared, tasks=tasks)

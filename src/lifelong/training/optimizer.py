@@ -10,7 +10,7 @@ from typing import Any, Protocol, final
 import torch
 from torch import Tensor
 
-from lifelong.networks.sequential import Tensors
+from lifelong.networks.layout import Tensors
 
 
 class Batches(Protocol):
@@ -105,6 +105,13 @@ class Adam:
             amsgrad=False,
             maximize=False,
         )
+
+
+def gradient_of(tensor: Tensor) -> Tensor:
+    """Of a tensor that moves; zero if no loss depends on it."""
+    if tensor.grad is None:
+        tensor.grad = torch.zeros_like(tensor)
+    return tensor.grad
 
 
 @final

@@ -1,15 +1,18 @@
-"""Penalties and their proximal maps; they know tensors, and nothing of data or networks.
+"""Penalties and their proximal maps; they know what a tensor is, and nothing of data or networks.
 
 The proximal map of a penalty p with step s sends w to the minimiser over v of
 `p(v) + |v - w|^2 / (2 s)`. Each map here is exact, and its zeros are exact zeros.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from lifelong.networks.layout import TensorSpec
 
 
 class Penalty(Protocol):
@@ -144,9 +147,14 @@ def anchor(center: Tensor, lam: float) -> Around:
     return Around(center, SquaredL2(lam))
 
 
-def sparsity(tensor: Tensor, mu: float) -> Penalty:
+def sparsity(spec: TensorSpec, mu: float) -> Penalty:
     """Equation 2's penalty: l1, or for a convolution the (2,1)-norm over its kernels."""
-    return KernelGroup(mu) if tensor.ndim == 4 else L1Norm(mu)
+    return KernelGroup(mu) if spec.kernel else L1Norm(mu)
+
+
+def sparse_weights(specs: Mapping[str, TensorSpec], mu: float) -> dict[str, Penalty]:
+    """Equation 2's penalty on those of these tensors that are weights."""
+    return {name: sparsity(spec, mu) for name, spec in specs.items() if spec.kind == "weight"}
 
 
 def _norms(w: Tensor, keep: int) -> Tensor:

@@ -12,7 +12,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from lifelong.networks.sequential import Tensors
+from lifelong.networks.layout import Tensors
 from lifelong.persistence.checkpoint import CheckpointError, StageSnapshot
 
 Facts = TypeVar("Facts")

@@ -14,7 +14,6 @@ from builders import (
     stream_for,
     task_for,
 )
-from lifelong.learners.base import base_parameters
 from lifelong.learners.baselines import Joint, Single, TrainingSettings
 from lifelong.tasks.task import TaskError
 from lifelong.training.budget import Budget, SettingError
@@ -52,7 +51,7 @@ def test_a_network_of_its_own_knows_nothing_of_the_others(architecture: str) -> 
         learner.learn(task)
     assert torch.equal(answers(learner, x)["task 1"], before["task 1"])
     assert learner.capacity().parameters == sum(
-        base_parameters(sequential, [task.outputs]) for task in tasks
+        sequential.layout.parameters([task.outputs]) for task in tasks
     )
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from builders import ARCHITECTURES, KINDS, in_double, inputs_for, random, random_network, small_mlp
 from lifelong.learners.baselines.fisher import Labels, fisher
 from lifelong.networks.growing import Network
-from lifelong.networks.sequential import logits
+from lifelong.networks.layout import logits
 from lifelong.tasks.task import Kind, TensorExamples
 
 Oracle = Callable[[Network, Kind, TensorExamples], dict[str, torch.Tensor]]

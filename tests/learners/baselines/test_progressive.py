@@ -12,10 +12,10 @@ from builders import (
     small_mlp,
     stream_for,
 )
-from lifelong.learners.base import base_parameters
 from lifelong.learners.baselines import Progressive, ProgressiveSettings
 from lifelong.learners.baselines.progressive import Columns
-from lifelong.networks.sequential import HEAD, mlp
+from lifelong.networks.layout import HEAD
+from lifelong.networks.sequential import mlp
 from lifelong.training.budget import SettingError
 
 
@@ -75,12 +75,12 @@ def test_every_earlier_column_is_read(network: str) -> None:
 
 def test_width_says_how_large_a_column_is() -> None:
     learner = taught("mlp", "one output", "one output", width=1.0)
-    one = base_parameters(small_mlp(), [1])
+    one = small_mlp().layout.parameters([1])
     laterals = 10 * 7 + 7  # of the second column: hidden2 and head read the first one too
     assert learner.capacity().parameters == 2 * one + laterals
     assert learner.capacity(as_of="task 1").parameters == one
     half = taught("mlp", "one output", width=0.5)
-    assert half.capacity().parameters == base_parameters(mlp(6, [5, 4]), [1])
+    assert half.capacity().parameters == mlp(6, [5, 4]).layout.parameters([1])
     born = learner.network.born["hidden1"].tolist()
     assert born == [1] * 10 + [2] * 10
     assert learner.records[1].groups["hidden1"].added == 10

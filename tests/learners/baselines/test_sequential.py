@@ -22,6 +22,7 @@ from lifelong.learners.baselines import (
     SequentialSettings,
     SISettings,
 )
+from lifelong.learners.baselines.si import PathIntegral
 from lifelong.networks.growing import first_network, uniform
 from lifelong.persistence import checkpoint as journal
 from lifelong.tasks.task import TaskError
@@ -130,9 +131,11 @@ class TestEWC:
 
 
 class TestSI:
-    def problem(self, *, follow: bool = True, pull: float = 0.0) -> Problem:
+    def problem(self, *, pull: float = 0.0) -> Problem:
         architecture, task = small_mlp(), task_for(small_mlp(), "one output", rows=32)
-        start = first_network(architecture, architecture.widths, 1, uniform(random(5))).tensors
+        start = first_network(
+            architecture, architecture.layout.groups, 1, uniform(random(5))
+        ).tensors
         tensors = {name: tensor.double() for name, tensor in start.items()}
         rows = type(task.train)(task.train.x.double(), task.train.y.double())
         return Problem(
@@ -141,7 +144,7 @@ class TestSI:
             [objective(architecture, task.kind, rows, rows)],
             movable=dict.fromkeys(tensors),
             pulls={n: Quadratic(torch.full_like(t, pull), t) for n, t in tensors.items()},
-            follow=follow,
+            hook=PathIntegral(tensors),
         )
 
     @pytest.mark.parametrize("pull", [0.0, 0.3])
@@ -164,7 +167,7 @@ class TestSI:
             for name, t in tensors.items():
                 by_hand[name] -= slope[name] * (t.detach() - before[name])
         assert len(batches) == 12
-        for name, saved in found.path.items():
+        for name, saved in problem.hook.state().items():
             torch.testing.assert_close(found.tensors[name], tensors[name].detach())
             torch.testing.assert_close(saved, by_hand[name])
 
@@ -175,7 +178,7 @@ class TestSI:
         x, y = next(iter(one.train.batches(32)))
         found = solve(problem, budget, random(7))
         fall = one.loss(one.forward(problem.tensors, x), y) - found.loss
-        saved = sum(path.sum() for path in found.path.values())
+        saved = sum(path.sum() for path in problem.hook.state().values())
         assert fall > 0.1
         torch.testing.assert_close(saved, fall, rtol=0.01, atol=0)
 
@@ -188,10 +191,11 @@ class TestSI:
         found = solve(problem, wild, random(7))
         assert found.steps < 400  # it stopped early, so the last looks were not the best
         best = found.steps - 30
-        again = solve(problem, Budget(**{**vars(wild), "steps": best}), random(7))
-        for name in found.path:
+        other = self.problem()
+        again = solve(other, Budget(**{**vars(wild), "steps": best}), random(7))
+        for name, path in problem.hook.state().items():
             assert torch.equal(found.tensors[name], again.tensors[name])
-            assert torch.equal(found.path[name], again.path[name])
+            assert torch.equal(path, other.hook.state()[name])
 
     def test_importance_adds_up_over_tasks_and_is_never_negative(self) -> None:
         learner = SI(small_mlp(), SISettings(budget=BUDGET))

@@ -1,5 +1,7 @@
 """Newcomers beside frozen units: the same training as of the whole network, at a lower cost."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
@@ -19,7 +21,8 @@ from builders import (
 from lifelong.learners.den import frozen_cache
 from lifelong.learners.den.frozen_cache import newcomers_objective
 from lifelong.learners.den.task_training import growth, movement
-from lifelong.networks.sequential import HEAD, mlp
+from lifelong.networks.layout import HEAD, FrozenCache
+from lifelong.networks.sequential import mlp
 from lifelong.networks.surgery import append_units, newcomers, with_newcomers
 from lifelong.tasks.task import Kind, TensorExamples
 from lifelong.training.budget import Budget
@@ -49,7 +52,7 @@ def rows_for(network, seed=0):
 def penalties_of_the_whole(stage, settings, network, centers, marks):
     """As the equations have them: on the distance from centers, of all entries together."""
     if stage == "split":
-        return movement(settings, centers.tensors)
+        return movement(settings, network.architecture.layout, centers.tensors)
     penalty = SparseGroup(settings.mu, settings.gamma)
     around = {
         name: Around(torch.where(marks[name], 0.0, tensor), penalty)
@@ -82,9 +85,9 @@ def test_training_newcomers_is_training_the_whole_with_all_else_masked(
     )
 
     new = newcomers(network, 2)
-    penalties = growth(settings, new)
+    penalties = growth(settings, network.architecture.layout, new)
     if stage == "split":
-        penalties = movement(settings, newcomers(centers, 2))
+        penalties = movement(settings, network.architecture.layout, newcomers(centers, 2))
     objectives = [newcomers_objective(network, 2, Kind.BINARY, rows, rows)]
     small = solve(Problem("new", new, objectives, dict.fromkeys(new), penalties), BUDGET, random(7))
     back = with_newcomers(network, 2, small.tensors).tensors
@@ -94,6 +97,48 @@ def test_training_newcomers_is_training_the_whole_with_all_else_masked(
     for key, tensor in whole.tensors.items():
         torch.testing.assert_close(back[key], tensor, rtol=1e-7, atol=1e-9)
         assert torch.equal(back[key][~marks[key]], network.tensors[key][~marks[key]])
+
+
+class Plain:
+    """An architecture without the speed-up for newcomers beside frozen units."""
+
+    def __init__(self, sequential):
+        self.layout = sequential.layout
+        self.features = sequential.features
+        self.multiply_adds = sequential.multiply_adds
+
+
+@given(
+    st.sampled_from(list(CHAINS)),
+    st.lists(st.integers(0, 3), min_size=4, max_size=4),
+    st.integers(0, 999),
+)
+@runs(max_examples=20)
+def test_without_the_speed_up_the_same_is_learned(name, counts, seed):
+    network = grown(name, counts, seed)
+    plain = replace(network, architecture=Plain(network.architecture))
+    assert isinstance(network.architecture, FrozenCache)
+    assert not isinstance(plain.architecture, FrozenCache)
+    rows, settings, new = rows_for(network, seed), quick(mu=0.3, gamma=0.3), newcomers(network, 2)
+    penalties = growth(settings, network.architecture.layout, new)
+    fast, slow = (
+        solve(
+            Problem(
+                "new",
+                new,
+                [newcomers_objective(each, 2, Kind.BINARY, rows, rows)],
+                dict.fromkeys(new),
+                penalties,
+            ),
+            BUDGET,
+            random(7),
+        )
+        for each in (network, plain)
+    )
+    assert fast.steps == slow.steps
+    assert fast.loss == pytest.approx(slow.loss, rel=1e-9)
+    for block, entries in fast.tensors.items():
+        torch.testing.assert_close(entries, slow.tensors[block], rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", CHAINS)
@@ -124,7 +169,7 @@ def test_features_are_kept_only_while_they_take_no_more_memory_than_allowed(monk
     for keep, width, seen in ((0, 4, [1, 5]), (0, 5, [1]), (100, 5, [1, 5]), (99, 5, [1])):
         monkeypatch.setattr(frozen_cache, "KEEP", keep)
         calls.clear()
-        held = frozen_cache._beside(rows, lambda x, width=width: freeze(x, width))
+        held = frozen_cache._with_frozen(rows, lambda x, width=width: freeze(x, width))
         assert calls == seen
         assert len(held) == 5
         (_, (features,)), y = next(held.batches(3, random(0)))

@@ -1,5 +1,7 @@
 """Algorithm 2: only what is selected moves, and it moves as if the rest were not there."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
@@ -15,6 +17,7 @@ from builders import (
     random_network,
     same,
     task_for,
+    units_on,
 )
 from lifelong.learners.den.retrain import select, selective_retraining, with_sparse_head
 from lifelong.learners.den.task_training import TaskTraining, movement
@@ -33,12 +36,11 @@ def inside(network, selected):
     marks = {}
     for name, tensor in network.tensors.items():
         mark = torch.ones(tensor.shape, dtype=torch.bool)
-        for dim, axis in enumerate(network.architecture.axes[name]):
-            if axis is not None:
-                chosen = torch.zeros(network.width(axis.group), dtype=torch.bool)
-                chosen[selected[axis.group]] = True
-                chosen = chosen.repeat_interleave(axis.span)
-                mark &= chosen.reshape([-1 if d == dim else 1 for d in range(tensor.ndim)])
+        for dim, group, _, span in units_on(network.architecture, name):
+            chosen = torch.zeros(network.width(group), dtype=torch.bool)
+            chosen[selected[group]] = True
+            chosen = chosen.repeat_interleave(span)
+            mark &= chosen.reshape([-1 if d == dim else 1 for d in range(tensor.ndim)])
         marks[name] = mark
     return marks
 
@@ -64,7 +66,10 @@ def test_training_the_part_is_training_the_whole_with_all_else_masked(name, seed
     budget = Budget(steps=12, batch_size=16, learning_rate=0.01, check_every=4)
 
     objectives = [objective(architecture, Kind.BINARY, rows, rows)]
-    marks, penalties = inside(network, selected), movement(settings, network.tensors)
+    marks, penalties = (
+        inside(network, selected),
+        movement(settings, architecture.layout, network.tensors),
+    )
     whole = solve(
         Problem("whole", network.tensors, objectives, marks, penalties), budget, random(7)
     )
@@ -72,7 +77,10 @@ def test_training_the_part_is_training_the_whole_with_all_else_masked(name, seed
     part = gather(network, selected)
     cut = to_device(rows, CPU, columns)
     objectives = [objective(architecture, Kind.BINARY, cut, cut)]
-    movable, penalties = dict.fromkeys(part.tensors), movement(settings, part.tensors)
+    movable, penalties = (
+        dict.fromkeys(part.tensors),
+        movement(settings, architecture.layout, part.tensors),
+    )
     small = solve(Problem("part", part.tensors, objectives, movable, penalties), budget, random(7))
     back = scatter(network, part.with_tensors(small.tensors), selected)
 
@@ -96,8 +104,9 @@ def known_and_training(name, kind, density=0.25, seed=0, **settings):
 def test_retraining_moves_only_what_lies_between_selected_units(name, kind):
     known, training = known_and_training(name, kind, 0.7, head_l1=0.3, mu=0.01)
     before = {key: tensor.clone() for key, tensor in known.shared.items()}
+    selected = select(with_sparse_head(known, training))
     result = selective_retraining(known, training)
-    marks = inside(result.network, result.selected)
+    marks = inside(result.network, selected)
     moved = 0
     for key, old in known.shared.items():
         new = result.network.tensors[key]
@@ -105,13 +114,13 @@ def test_retraining_moves_only_what_lies_between_selected_units(name, kind):
         moved += int((new != old).sum())
     assert moved > 0
     top = list(known.born)[-1]
-    assert 0 < len(result.selected[top]) < result.network.width(top)
+    assert 0 < len(selected[top]) < result.network.width(top)
     assert same(known.shared, before)
     assert same(result.network.born, known.born)
     assert result.loss == pytest.approx(training.loss(result.network), rel=1e-5)
-    assert [stage.name for stage in training.stages] == ["retrain"]
+    assert [stage.name for stage in result.stages] == ["retrain"]
     for group in known.born:
-        assert training.events[group].selected == len(result.selected[group])
+        assert result.groups[group].selected == len(selected[group])
 
 
 def test_the_head_has_one_row_an_output_of_the_task():
@@ -125,8 +134,9 @@ def test_the_head_has_one_row_an_output_of_the_task():
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_what_need_not_move_stays_exactly_where_it_was(name, lam):
     known, training = known_and_training(name, "one output", 1.0, mu=0.5, lam=lam)
+    selected = select(with_sparse_head(known, training))
     result = selective_retraining(known, training)
-    marks = inside(result.network, result.selected)
+    marks = inside(result.network, selected)
     still, moved = 0, 0
     for key, old in known.shared.items():
         new, there = result.network.tensors[key][marks[key]], old[marks[key]]
@@ -134,7 +144,9 @@ def test_what_need_not_move_stays_exactly_where_it_was(name, lam):
         moved += int((new != there).sum())
     assert moved > 0
     assert still > 0.1 * moved
-    for key, penalty in movement(training.settings, known.shared).items():
+    for key, penalty in movement(
+        training.settings, known.architecture.layout, known.shared
+    ).items():
         if not key.startswith("head."):
             assert torch.equal(penalty.prox(known.shared[key], 0.1), known.shared[key])
             assert penalty.value(known.shared[key]) == 0
@@ -143,8 +155,8 @@ def test_what_need_not_move_stays_exactly_where_it_was(name, lam):
 def test_old_features_that_are_no_use_are_not_retrained():
     known, training = known_and_training("mlp", "one output", 1.0, head_l1=1.0)
     result = selective_retraining(known, training)
-    assert all(len(units) == 0 for units in result.selected.values())
-    assert training.stages == []
+    assert all(group.selected == 0 for group in result.groups.values())
+    assert result.stages == ()
     assert not result.network.tensors["head.weight"].any()
     assert result.loss == pytest.approx(training.loss(result.network))
     assert same({key: result.network.tensors[key] for key in known.shared}, known.shared)
@@ -179,9 +191,9 @@ def test_a_head_that_fits_few_rows_by_heart_is_made_sparser():
 
 def heads_of_noise(name, kind, seed):
     known, training = known_and_training(name, kind, 1.0, head_l1=0.02, min_improvement=1.0)
-    training.task = noise_for(known.architecture, kind, seed)
+    training = replace(training, task=noise_for(known.architecture, kind, seed))
     as_given = with_sparse_head(known, training)
-    training.settings = quick(head_l1=0.02, min_improvement=0.01)
+    training = replace(training, settings=quick(head_l1=0.02, min_improvement=0.01))
     return as_given, with_sparse_head(known, training), training
 
 

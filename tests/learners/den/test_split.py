@@ -17,7 +17,9 @@ from builders import (
     same,
     task_for,
 )
-from lifelong.learners.den.split import drifts, split
+from lifelong.learners.den import split as algorithm
+from lifelong.learners.den.draft import Draft
+from lifelong.learners.den.split import drifts
 from lifelong.learners.den.task_training import TaskTraining
 from lifelong.networks.growing import GrowingNetwork
 from lifelong.networks.surgery import append_units
@@ -53,6 +55,12 @@ def known_and_moved(name, moves, added=0):
     moved = known.with_head(*head).with_tensors(tensors)
     counts = dict.fromkeys(known.born, added)
     return known, append_units(moved, counts, 2, filled(4)) if added else moved
+
+
+def split(known, network, training):
+    """The draft after Algorithm 4, and its network."""
+    draft = algorithm.split(known, Draft(network, training.loss(network)), training)
+    return draft, draft.network
 
 
 def training_for(architecture, **settings):
@@ -115,11 +123,11 @@ def test_split_units_get_their_old_weights_back_and_have_copies(name, added, bel
     known, network = known_and_moved(name, MOVES[name], added)
     settings = {"sigma": 0.2, "drift": "absolute", "below_sigma": below, "prune": False}
     training = training_for(known.architecture, **settings)
-    result = split(known, network, training)
+    draft, result = split(known, network, training)
     for group, born in known.born.items():
         units = MOVES[name].get(group, {})
         over = sorted(unit for unit, distance in units.items() if distance > 0.2)
-        assert training.events[group].split == len(over)
+        assert draft.groups[group].split == len(over)
         new = added + len(over)
         assert result.born[group].tolist() == born.tolist() + [2] * new
         for part in ("weight", "bias"):
@@ -139,11 +147,11 @@ def test_split_units_get_their_old_weights_back_and_have_copies(name, added, bel
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_copies_start_from_the_drifted_weights_and_stand_in_for_the_originals(name):
     """Only topmost units drifted: no other unit hears them, so the new task sees no change."""
-    top = list(ARCHITECTURES[name]().widths)[-1]
+    top = list(ARCHITECTURES[name]().layout.groups)[-1]
     known, network = known_and_moved(name, {top: {1: 2.0, 4: 1.0}}, added=2)
     training = training_for(known.architecture, budget=STILL, mu=0.0, drift="absolute", prune=False)
-    result = split(known, network, training)
-    assert training.events[top].split == 2
+    draft, result = split(known, network, training)
+    assert draft.groups[top].split == 2
     x = inputs_for(known.architecture, 6)
     torch.testing.assert_close(result.logits(x), network.logits(x), rtol=1e-4, atol=1e-5)
     rows = result.tensors[f"{top}.weight"][-2:]
@@ -157,10 +165,10 @@ def test_copies_start_from_the_drifted_weights_and_stand_in_for_the_originals(na
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_old_units_hear_the_originals_only_and_new_units_the_copies(name):
-    first, second = list(ARCHITECTURES[name]().widths)[:2]
+    first, second = list(ARCHITECTURES[name]().layout.groups)[:2]
     known, network = known_and_moved(name, {first: {1: 2.0}}, added=1)
     training = training_for(known.architecture, budget=STILL, mu=0.0, drift="absolute", prune=False)
-    result = split(known, network, training)
+    _, result = split(known, network, training)
     weight, before = result.tensors[f"{second}.weight"], network.tensors[f"{second}.weight"]
     old = len(known.born[second])
     assert weight[:old, -1].abs().max() < 1e-6  # the copy is last
@@ -181,8 +189,8 @@ def test_no_more_join_than_the_limit_and_those_that_drifted_most_are_split(limit
         prune=False,
         below_sigma=below,
     )
-    result = split(known, network, training)
-    assert training.events["hidden1"].split == copies
+    draft, result = split(known, network, training)
+    assert draft.groups["hidden1"].split == copies
     assert result.width("hidden1") == 10 + 1 + copies
     restored = [7, 8, 2][:copies]
     for unit in restored if below == "keep" else range(10):
@@ -196,7 +204,7 @@ def test_no_more_join_than_the_limit_and_those_that_drifted_most_are_split(limit
 def test_no_old_unit_ends_further_than_sigma_from_where_it_was(name, sigma, limit):
     known, network = known_and_moved(name, MOVES[name])
     settings = {"sigma": sigma, "drift": "absolute", "below_sigma": "keep", "max_new_units": limit}
-    result = split(known, network, training_for(known.architecture, **settings))
+    _, result = split(known, network, training_for(known.architecture, **settings))
     for group, amounts in drifts(known, result, relative=False).items():
         assert amounts.max() <= sigma, group
 
@@ -204,7 +212,7 @@ def test_no_old_unit_ends_further_than_sigma_from_where_it_was(name, sigma, limi
 def test_below_sigma_nothing_is_split():
     known, network = known_and_moved("mlp", MOVES["mlp"])
     training = training_for(known.architecture, sigma=1e9, below_sigma="keep")
-    result = split(known, network, training)
+    _, result = split(known, network, training)
     assert same(old_part(result, known), old_part(network, known))
     assert same(result.born, known.born)
     assert not torch.equal(result.tensors["head.weight"], network.tensors["head.weight"])
@@ -214,8 +222,8 @@ def test_below_sigma_nothing_is_split():
 def test_the_record_tells_the_drift_of_every_old_unit(name):
     known, network = known_and_moved(name, MOVES[name], added=1)
     training = training_for(known.architecture, drift="absolute")
-    split(known, network, training)
-    record = training.record(network)
+    draft, _ = split(known, network, training)
+    record = draft.record("a task", 2)
     for group, amounts in drifts(known, network, relative=False).items():
         assert record.groups[group].drift == tuple(amounts.tolist())
     assert [stage.name for stage in record.stages] == ["split"]

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from lifelong.learners.baselines.sequential import TaskOutcome
 from lifelong.networks.growing import Network
-from lifelong.networks.sequential import Convolution, Linear, Sequential, layer_output
+from lifelong.networks.sequential import Sequential
 from lifelong.tasks.task import Examples, Kind
 from lifelong.training.budget import require, require_one_of
 
@@ -27,7 +27,7 @@ from lifelong.training.budget import require, require_one_of
 # its answers seldom draws another, so that a sample then rests on a handful of examples.
 Labels: TypeAlias = Literal["all", "sampled", "true"]
 
-_CHUNK = {2: 1000, 4: 50}  # rows at once, by the axes of an input: convolutions unfold theirs
+_CHUNK, _CHUNK_OF_IMAGES = 1000, 50  # rows at once: convolutions unfold theirs
 
 
 def require_fisher(labels: str, examples: int | None) -> None:
@@ -73,7 +73,7 @@ def _first(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Batches in a random order, until there are this many examples."""
     left = examples
-    size = _CHUNK.get(len(rows.shape) + 1, _CHUNK[4])
+    size = _CHUNK if len(rows.shape) == 1 else _CHUNK_OF_IMAGES
     for x, y in rows.batches(min(size, examples), generator):
         yield x[:left], y[:left]
         left -= len(x)
@@ -92,50 +92,34 @@ def _add(
 ) -> None:
     inputs, outputs = _traced(network, x)
     layers = list(outputs.values())
-    starts = _slopes(kind, outputs["head"].detach(), y, labels, generator)
+    starts = _slopes(kind, layers[-1].detach(), y, labels, generator)
     slopes = [torch.autograd.grad(layers[-1], layers, start, retain_graph=True) for start in starts]
-    for name, alternatives in zip(outputs, zip(*slopes, strict=True), strict=True):
-        weight, bias = sums[f"{name}.weight"], sums[f"{name}.bias"]
-        if alternatives[0].ndim == 2:
+    for layer, alternatives in zip(outputs, zip(*slopes, strict=True), strict=True):
+        seen, weight_name, bias_name = inputs[layer]
+        weight, bias = sums[weight_name], sums[bias_name]
+        if not network.architecture.layout.tensors[weight_name].kernel:
             squares = torch.zeros_like(alternatives[0])
             for slope in alternatives:
                 squares.addcmul_(slope, slope)
-            weight += squares.T @ inputs[name].square()
+            weight += squares.T @ seen.square()
             bias += squares.sum(dim=0)
             continue
         for slope in alternatives:
             by_position = slope.flatten(2)
-            each = torch.bmm(by_position, inputs[name].transpose(1, 2))
+            each = torch.bmm(by_position, seen.transpose(1, 2))
             weight += each.square().sum(dim=0).reshape(weight.shape)
             bias += by_position.sum(dim=2).square().sum(dim=0)
 
 
-def _traced(network: Network, x: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """What each layer with weights takes in and gives out; the head comes last.
-
-    A convolution's inputs are unfolded: a column of what it sees for each position.
-    """
-    sequential, tensors = network.architecture, network.tensors
-    if not isinstance(sequential, Sequential):
-        raise TypeError(f"Fisher information is there for mlp and convnet, not for {sequential!r}")
-    inputs: dict[str, Tensor] = {}
-    outputs: dict[str, Tensor] = {}
-    for layer in sequential.layers:
-        before, x = x, layer_output(layer, tensors, x)
-        if isinstance(layer, Convolution):
-            inputs[layer.name] = F.unfold(before.detach(), layer.kernel, padding=layer.padding)
-        elif isinstance(layer, Linear):
-            inputs[layer.name] = before.detach()
-        if isinstance(layer, Linear | Convolution):
-            outputs[layer.name] = x = _with_slope(x)
-    inputs["head"] = x.detach()
-    outputs["head"] = _with_slope(F.linear(x, tensors["head.weight"], tensors["head.bias"]))
-    return inputs, outputs
-
-
-def _with_slope(x: Tensor) -> Tensor:
-    """The network's tensors ask for no gradient, so the first outputs must."""
-    return x if x.requires_grad else x.requires_grad_()
+def _traced(
+    network: Network, x: Tensor
+) -> tuple[dict[str, tuple[Tensor, str, str]], dict[str, Tensor]]:
+    architecture = network.architecture
+    if not isinstance(architecture, Sequential):
+        raise TypeError(
+            f"Fisher information is there for mlp and convnet, not for {architecture!r}"
+        )
+    return architecture.traced(network.tensors, x)
 
 
 def _slopes(

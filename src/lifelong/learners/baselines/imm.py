@@ -17,7 +17,7 @@ from lifelong.learners.baselines.fisher import Labels, fisher_after, require_fis
 from lifelong.learners.baselines.sequential import MethodMemory, SequentialLearner, TaskOutcome
 from lifelong.learners.baselines.settings import SequentialSettings
 from lifelong.networks.growing import GrowingNetwork
-from lifelong.networks.sequential import Tensors
+from lifelong.networks.layout import Tensors
 from lifelong.training.budget import require, require_one_of
 from lifelong.training.penalties import Quadratic
 

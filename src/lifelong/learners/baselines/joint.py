@@ -9,12 +9,10 @@ import torch
 from lifelong.learners.base import Learner
 from lifelong.learners.baselines.settings import TrainingSettings
 from lifelong.networks.growing import GrowingNetwork, Network, first_network, uniform
-from lifelong.networks.sequential import HEAD
-from lifelong.records import GroupRecord, StageRecord, TaskRecord
+from lifelong.records import GroupRecord, TaskRecord
 from lifelong.tasks.task import Task, TaskError
 from lifelong.training.loop import TrainingContext
 from lifelong.training.multitask import train_multitask
-from lifelong.training.penalties import sparsity
 
 
 @final
@@ -59,20 +57,20 @@ class Joint(Learner[TrainingSettings]):
             known,
             tasks,
             self.settings.budget,
-            lambda t: sparsity(t, self.settings.mu),
+            self.settings.mu,
             generator,
             context,
         )
-        stage = StageRecord("together", solution.loss, solution.steps, solution.seconds)
         groups = {group: GroupRecord(len(born)) for group, born in known.born.items()}
-        return known, TaskRecord(" + ".join(t.name for t in tasks), 1, groups, (stage,))
+        return known, TaskRecord(
+            " + ".join(t.name for t in tasks), 1, groups, (solution.record("together"),)
+        )
 
     def _untrained(self, tasks: Sequence[Task], generator: torch.Generator) -> GrowingNetwork:
         architecture, make = self.network.architecture, uniform(generator, self.device)
         known = GrowingNetwork(architecture)
         for task in tasks:
-            fresh = first_network(architecture, architecture.widths, task.outputs, make)
-            head = {name: fresh.tensors[name] for name in HEAD}
-            tensors = {**fresh.tensors, **known.shared, **head}
+            fresh = first_network(architecture, architecture.layout.groups, task.outputs, make)
+            tensors = {**fresh.tensors, **known.shared}
             known = known.remember(task, Network(architecture, tensors, fresh.born))
         return known

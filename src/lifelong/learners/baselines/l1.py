@@ -5,8 +5,8 @@ from typing import ClassVar, final
 
 from lifelong.learners.baselines.sequential import SequentialLearner
 from lifelong.learners.baselines.settings import SequentialSettings
-from lifelong.networks.sequential import Tensors
-from lifelong.training.penalties import Penalty, sparsity
+from lifelong.networks.growing import GrowingNetwork
+from lifelong.training.penalties import Penalty, sparse_weights
 
 
 @final
@@ -24,6 +24,5 @@ class L1(SequentialLearner[L1Settings]):
     method: ClassVar[str] = "DNN-L1"
     settings_type = L1Settings
 
-    def _penalties(self, new: Tensors, old: Tensors) -> dict[str, Penalty]:
-        tensors = {**old, **new}
-        return {n: sparsity(t, self.settings.mu) for n, t in tensors.items() if t.ndim > 1}
+    def _penalties(self, known: GrowingNetwork) -> dict[str, Penalty]:
+        return sparse_weights(known.architecture.layout.tensors, self.settings.mu)

@@ -13,12 +13,12 @@ import torch
 from lifelong.learners.base import Learner
 from lifelong.learners.baselines.settings import SequentialSettings
 from lifelong.networks.growing import GrowingNetwork, Network, first_network, uniform
-from lifelong.networks.sequential import HEAD, Tensors
-from lifelong.records import GroupRecord, StageRecord, TaskRecord
+from lifelong.networks.layout import Tensors
+from lifelong.records import GroupRecord, TaskRecord
 from lifelong.tasks.task import Examples, Task, TaskError, to_device
-from lifelong.training.loop import Problem, Solution, TrainingContext, objective, solve
+from lifelong.training.loop import Problem, Solution, StepHook, TrainingContext, objective, solve
 from lifelong.training.optimizer import under
-from lifelong.training.penalties import Penalty, Quadratic, sparsity
+from lifelong.training.penalties import Penalty, Quadratic, sparse_weights
 
 S = TypeVar("S", bound=SequentialSettings)
 _ADAM = "adam"  # in a network's memory
@@ -34,7 +34,7 @@ class TaskOutcome:
         start: the tensors that training started from.
         network: as training has left it.
         shared: those of its tensors that all tasks use.
-        path: what `solve` followed, where the method asked for it.
+        hook: what accompanied the training, where the method has one.
         train: the task's rows.
     """
 
@@ -43,7 +43,7 @@ class TaskOutcome:
     start: Tensors
     network: Network
     shared: Tensors
-    path: Tensors
+    hook: StepHook | None
     train: Examples
     generator: torch.Generator
 
@@ -59,8 +59,6 @@ class MethodMemory:
 
 class SequentialLearner(Learner[S]):
     """A method says what pulls and what it keeps, if anything; the rest is the same for all."""
-
-    follows = False  # whether the method needs the path integral of the training
 
     def _pulls(self, known: GrowingNetwork) -> Mapping[str, Quadratic]:
         """Quadratic penalties on the shared tensors while the next task is learned."""
@@ -79,10 +77,16 @@ class SequentialLearner(Learner[S]):
         """Whether Adam's averages go on from task to task."""
         return False
 
-    def _penalties(self, new: Tensors, old: Tensors) -> dict[str, Penalty]:
-        """Penalties besides the pulls, on tensors that are new with this task and on the rest."""
-        del old
-        return {n: sparsity(t, self.settings.mu) for n, t in new.items() if t.ndim > 1}
+    def _penalties(self, known: GrowingNetwork) -> dict[str, Penalty]:
+        """Penalties besides the pulls: unless a method says more, on what is new with a task."""
+        specs = known.architecture.layout.tensors
+        new = {name: spec for name, spec in specs.items() if name not in known.shared}
+        return sparse_weights(new, self.settings.mu)
+
+    def _hook(self, start: Tensors) -> StepHook | None:
+        """What the method does around each step of a training that starts from these tensors."""
+        del start
+        return None
 
     @final
     def _learn(
@@ -91,26 +95,23 @@ class SequentialLearner(Learner[S]):
         known = self.network
         self._refuse_other_outputs(task)
         start = self._network(task, generator)
-        old = {name: tensor for name, tensor in start.tensors.items() if name in known.shared}
-        new = {name: tensor for name, tensor in start.tensors.items() if name not in old}
+        hook = self._hook(start.tensors)
         train, valid = (to_device(rows, self.device) for rows in (task.train, task.valid))
         problem = Problem(
             f"{task.name}: in turn",
             start.tensors,
             [objective(known.architecture, task.kind, train, valid)],
             movable=dict.fromkeys(start.tensors),
-            penalties=self._penalties(new, old),
+            penalties=self._penalties(known),
             pulls=self._pulls(known),
-            follow=self.follows,
+            hook=hook,
             adam=_named(_ADAM, known.memory) if self._carries() else None,
         )
         solution = solve(problem, self.settings.budget, generator, context)
         trained = start.with_tensors(solution.tensors)
-        own = HEAD if self.settings.heads == "own" else ()
+        own = known.architecture.layout.task_owned if self.settings.heads == "own" else ()
         shared = {name: t for name, t in trained.tensors.items() if name not in own}
-        outcome = TaskOutcome(
-            task, known, start.tensors, trained, shared, solution.path, train, generator
-        )
+        outcome = TaskOutcome(task, known, start.tensors, trained, shared, hook, train, generator)
         kept = self._keep(outcome)
         network = trained.with_tensors({**trained.tensors, **kept.shared})
         # A task's own head starts anew, and so do its averages.
@@ -123,13 +124,12 @@ class SequentialLearner(Learner[S]):
         """Where the training starts: what is known, and fresh tensors for what is not."""
         architecture = self.network.architecture
         make = uniform(generator, self.device)
-        fresh = first_network(architecture, architecture.widths, task.outputs, make)
+        fresh = first_network(architecture, architecture.layout.groups, task.outputs, make)
         return fresh.with_tensors({**fresh.tensors, **self._start(self.network)})
 
     def _record(self, task: Task, network: Network, solution: Solution) -> TaskRecord:
-        stage = StageRecord("in turn", solution.loss, solution.steps, solution.seconds)
         groups = {group: GroupRecord(len(born)) for group, born in network.born.items()}
-        return TaskRecord(task.name, len(self.tasks) + 1, groups, (stage,))
+        return TaskRecord(task.name, len(self.tasks) + 1, groups, (solution.record("in turn"),))
 
     def _refuse_other_outputs(self, task: Task) -> None:
         if self.settings.heads == "own" or not self.network.tasks:

@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 import torch
+from torch import Tensor
 
 from lifelong.learners.baselines.sequential import MethodMemory, SequentialLearner, TaskOutcome
 from lifelong.learners.baselines.settings import SequentialSettings
 from lifelong.networks.growing import GrowingNetwork
+from lifelong.networks.layout import Tensors
 from lifelong.training.budget import require
+from lifelong.training.optimizer import gradient_of
 from lifelong.training.penalties import Quadratic
 
 
@@ -45,7 +48,6 @@ class SI(SequentialLearner[SISettings]):
 
     method: ClassVar[str] = "SI"
     settings_type = SISettings
-    follows = True
 
     def _pulls(self, known: GrowingNetwork) -> Mapping[str, Quadratic]:
         twice = 2 * self.settings.strength  # of the half that Quadratic takes
@@ -54,12 +56,40 @@ class SI(SequentialLearner[SISettings]):
             for name, tensor in known.shared.items()
         }
 
+    def _hook(self, start: Tensors) -> "PathIntegral":
+        return PathIntegral(start)
+
     def _keep(self, outcome: TaskOutcome) -> MethodMemory:
         memory, kept = outcome.before.memory, {}
+        assert isinstance(outcome.hook, PathIntegral)
+        path = outcome.hook.state()
         for name, now in outcome.shared.items():
             distance = now - outcome.start[name]
-            earned = outcome.path[name] / (distance.square() + self.settings.damping)
+            earned = path[name] / (distance.square() + self.settings.damping)
             total = memory.get(f"importance/{name}", torch.zeros_like(now)) + earned
             # A weight may have raised the loss on its way; a negative pull would drive it away.
             kept[f"importance/{name}"] = total.clamp_min(0)
         return MethodMemory(outcome.shared, kept)
+
+
+@final
+class PathIntegral:
+    """For each entry the loss that it saved on the way: minus the sum over steps of its gradient,
+    that of the loss alone, times its move.
+    """
+
+    def __init__(self, start: Tensors) -> None:
+        self._saved = {name: torch.zeros_like(tensor) for name, tensor in start.items()}
+        self._before: dict[str, Tensor] = {}
+        self._gradients: dict[str, Tensor] = {}
+
+    def state(self) -> dict[str, Tensor]:
+        return self._saved
+
+    def before_step(self, tensors: Tensors) -> None:
+        self._before = {name: tensor.clone() for name, tensor in tensors.items()}
+        self._gradients = {name: gradient_of(tensor).clone() for name, tensor in tensors.items()}
+
+    def after_step(self, tensors: Tensors) -> None:
+        for name, saved in self._saved.items():
+            saved.addcmul_(self._gradients[name], self._before[name].sub_(tensors[name]))

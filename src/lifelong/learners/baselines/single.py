@@ -7,10 +7,10 @@ import torch
 from lifelong.learners.base import Learner
 from lifelong.learners.baselines.settings import TrainingSettings
 from lifelong.networks.growing import GrowingNetwork, first_network, uniform
-from lifelong.records import GroupRecord, StageRecord, TaskRecord
+from lifelong.records import GroupRecord, TaskRecord
 from lifelong.tasks.task import Task, to_device
 from lifelong.training.loop import Problem, TrainingContext, objective, solve
-from lifelong.training.penalties import sparsity
+from lifelong.training.penalties import sparse_weights
 
 
 @final
@@ -25,21 +25,18 @@ class Single(Learner[TrainingSettings]):
     ) -> tuple[GrowingNetwork, TaskRecord]:
         architecture = self.network.architecture
         make = uniform(generator, self.device)
-        network = first_network(architecture, architecture.widths, task.outputs, make)
+        network = first_network(architecture, architecture.layout.groups, task.outputs, make)
         rows = (to_device(rows, self.device) for rows in (task.train, task.valid))
         problem = Problem(
             f"{task.name}: alone",
             network.tensors,
             [objective(architecture, task.kind, *rows)],
             movable=dict.fromkeys(network.tensors),
-            penalties={
-                n: sparsity(t, self.settings.mu) for n, t in network.tensors.items() if t.ndim > 1
-            },
+            penalties=sparse_weights(architecture.layout.tensors, self.settings.mu),
         )
         solution = solve(problem, self.settings.budget, generator, context)
         network = network.with_tensors(solution.tensors)
-        stage = StageRecord("alone", solution.loss, solution.steps, solution.seconds)
         groups = {group: GroupRecord(len(born)) for group, born in network.born.items()}
-        record = TaskRecord(task.name, len(self.tasks) + 1, groups, (stage,))
+        record = TaskRecord(task.name, len(self.tasks) + 1, groups, (solution.record("alone"),))
         known = self.network.remember(task, network, private=tuple(network.tensors))
         return known, record

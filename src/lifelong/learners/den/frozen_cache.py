@@ -11,12 +11,11 @@ from functools import partial
 from typing import TypeAlias, final
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from lifelong.networks.growing import Network
-from lifelong.networks.sequential import HEAD, Tensors
-from lifelong.networks.surgery import without_newcomers
+from lifelong.networks.layout import FrozenCache, Tensors, apply_head
+from lifelong.networks.surgery import with_newcomers, without_newcomers
 from lifelong.tasks.task import Examples, Kind, TensorExamples, in_batches
 from lifelong.training.loop import TaskObjective, loss_of
 from lifelong.training.optimizer import Batches
@@ -31,17 +30,23 @@ def newcomers_objective(
     network: Network, number: int, kind: Kind, train: Examples, valid: Examples
 ) -> TaskObjective:
     """What a task asks of the blocks that `surgery.newcomers` makes of a network."""
-    architecture, old = network.architecture, without_newcomers(network, number)
+    architecture, loss = network.architecture, loss_of(kind)
+    if not isinstance(architecture, FrozenCache):
+
+        def merged(new: Tensors, x: Tensor) -> Tensor:
+            return with_newcomers(network, number, new).logits(x)
+
+        return TaskObjective(merged, loss, train, valid)
+    old = without_newcomers(network, number)
 
     def forward(new: Tensors, read: tuple[Tensor, FrozenActivations]) -> Tensor:
-        features = architecture.features_with_new(old, new, *read)
-        return F.linear(features, *(new[name] for name in HEAD))
+        return apply_head(architecture.features_with_new(old, new, *read), new)
 
     freeze = partial(architecture.frozen_activations, old)
-    return TaskObjective(forward, loss_of(kind), _beside(train, freeze), _beside(valid, freeze))
+    return TaskObjective(forward, loss, _with_frozen(train, freeze), _with_frozen(valid, freeze))
 
 
-def _beside(rows: Examples, freeze: Freeze) -> Batches:
+def _with_frozen(rows: Examples, freeze: Freeze) -> Batches:
     """The same rows; their batches have inputs and what older units make of them."""
     kept = _keep(rows, freeze) if isinstance(rows, TensorExamples) else None
     return _Computed(rows, freeze) if kept is None else kept

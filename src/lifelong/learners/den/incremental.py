@@ -2,38 +2,34 @@
 
 from math import ceil
 
+from lifelong.learners.den.draft import Draft
 from lifelong.learners.den.expand import dynamic_expansion
 from lifelong.learners.den.prune import prune_useless
 from lifelong.learners.den.retrain import selective_retraining
 from lifelong.learners.den.split import split
 from lifelong.learners.den.task_training import TaskTraining
-from lifelong.networks.growing import GrowingNetwork, Network, first_network
-from lifelong.training.penalties import sparsity
+from lifelong.networks.growing import GrowingNetwork, first_network
+from lifelong.training.penalties import sparse_weights
 
 
-def incremental_learning(known: GrowingNetwork, training: TaskTraining) -> Network:
+def incremental_learning(known: GrowingNetwork, training: TaskTraining) -> Draft:
     """The network for one more task. What was known before is not touched."""
     settings = training.settings
     if not known.tasks:
         return first_task(known, training)
-    network, _, loss = selective_retraining(known, training)
-    if settings.expand and loss > settings.tau:
-        network, loss = dynamic_expansion(network, loss, training)
+    draft = selective_retraining(known, training)
+    if settings.expand and draft.loss > settings.tau:
+        draft = dynamic_expansion(draft, training)
     if settings.split:
-        network = split(known, network, training)
-    return network
+        draft = split(known, draft, training)
+    return draft
 
 
-def first_task(known: GrowingNetwork, training: TaskTraining) -> Network:
+def first_task(known: GrowingNetwork, training: TaskTraining) -> Draft:
     """Train the first network with l1 (Equation 2), and drop the units it has no use for."""
-    widths = {
-        g: ceil(w * training.settings.initial_width) for g, w in known.architecture.widths.items()
-    }
-    network = first_network(known.architecture, widths, training.task.outputs, training.fresh())
-    penalties = {
-        name: sparsity(tensor, training.settings.mu)
-        for name, tensor in network.tensors.items()
-        if tensor.ndim > 1
-    }
-    network, _ = training.train("first", network, penalties)
-    return prune_useless(network, training) if training.settings.prune else network
+    settings, layout = training.settings, known.architecture.layout
+    widths = {group: ceil(w * settings.initial_width) for group, w in layout.groups.items()}
+    start = first_network(known.architecture, widths, training.task.outputs, training.fresh())
+    network, stage = training.train("first", start, sparse_weights(layout.tensors, settings.mu))
+    draft = Draft(network, stage.loss, (stage,))
+    return prune_useless(draft, training.number) if settings.prune else draft

@@ -1,7 +1,7 @@
 """The learner: a network, settings, and Algorithm 1."""
 
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, final
 
@@ -13,7 +13,7 @@ from lifelong.learners.den.retrain import select
 from lifelong.learners.den.settings import Settings
 from lifelong.learners.den.task_training import TaskTraining
 from lifelong.networks.growing import GrowingNetwork, Network, uniform
-from lifelong.networks.sequential import INPUTS, Architecture
+from lifelong.networks.layout import INPUTS, Architecture
 from lifelong.networks.sharing import Sharing
 from lifelong.records import StageRecord, TaskRecord
 from lifelong.tasks.task import Task
@@ -24,7 +24,6 @@ from lifelong.training.multitask import (
     shrink_and_perturb,
     train_multitask,
 )
-from lifelong.training.penalties import sparsity
 
 
 @final
@@ -50,7 +49,9 @@ class DEN(Learner[Settings]):
         progress: bool = False,
     ) -> None:
         super().__init__(architecture, settings, seed=seed, device=device, progress=progress)
-        self.settings.offered(architecture.widths)  # refuses here, not later, what does not fit
+        self.settings.offered(
+            architecture.layout.groups
+        )  # refuses here, not later, what does not fit
 
     def _view(self, network: GrowingNetwork, number: int) -> Network:
         stamped = self.settings.timestamps
@@ -61,8 +62,8 @@ class DEN(Learner[Settings]):
     ) -> tuple[GrowingNetwork, TaskRecord]:
         number = len(self.tasks) + 1
         training = TaskTraining(task, number, self.settings, generator, self.device, context)
-        network = incremental_learning(self.network, training)
-        return self.network.remember(task, network), training.record(network)
+        draft = incremental_learning(self.network, training)
+        return self.network.remember(task, draft.network), draft.record(task.name, number)
 
     def finetune(
         self, tasks: Sequence[Task], *, checkpoint: str | Path | None = None
@@ -81,15 +82,14 @@ class DEN(Learner[Settings]):
         start = shrink_and_perturb(
             share_all_units(self.network), make, settings.shrink, settings.perturb
         )
-        penalty = partial(sparsity, mu=settings.mu)
         with self._context("finetune", tasks, checkpoint) as context:
             network, solution = train_multitask(
-                start, tasks, settings.budget, penalty, generator, context
+                start, tasks, settings.budget, settings.mu, generator, context
             )
             better = network if solution.loss < before else self.network
             self._commit(context, better, self.records)
         loss = min(solution.loss, before)
-        return StageRecord("finetune", loss, solution.steps, solution.seconds)
+        return replace(solution, loss=loss).record("finetune")
 
     def sharing(self) -> Sharing:
         """Which hidden units have a path to each task's head."""

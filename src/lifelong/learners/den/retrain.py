@@ -1,39 +1,30 @@
 """Algorithm 2: selective retraining."""
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
+from lifelong.learners.den.draft import Draft
 from lifelong.learners.den.task_training import TaskTraining, movement
 from lifelong.networks.growing import GrowingNetwork, Network
-from lifelong.networks.sequential import HEAD, INPUTS, Architecture, Tensors
-from lifelong.networks.surgery import Units, gather, scatter
+from lifelong.networks.layout import INPUTS, OUTPUTS, Architecture, Tensors, Units
+from lifelong.networks.surgery import gather, scatter
 from lifelong.tasks.task import Examples
 from lifelong.training.loop import TrainingError
 from lifelong.training.sparse_head import fit_sparse_head
 
 
-class Retrained(NamedTuple):
-    """The network after Equation 4, the units that were selected, and the validation loss."""
-
-    network: Network
-    selected: Units
-    loss: float
-
-
-def selective_retraining(known: GrowingNetwork, training: TaskTraining) -> Retrained:
+def selective_retraining(known: GrowingNetwork, training: TaskTraining) -> Draft:
     """Fit a sparse head (Equation 3), find what it rests on, and retrain only that (Equation 4)."""
     network = with_sparse_head(known, training)
     selected = select(network)
-    for group in network.born:
-        training.note(group, selected=len(selected[group]))
-    if any(len(units) == 0 for units in selected.values()):
-        return Retrained(network, selected, training.loss(network))  # the old features are no use
+    counts = {group: len(selected[group]) for group in network.born}
+    if any(len(units) == 0 for units in selected.values()):  # the old features are no use
+        return Draft(network, training.loss(network)).noting("selected", counts)
     part = gather(network, selected)
-    penalties = movement(training.settings, part.tensors)
-    part, loss = training.train("retrain", part, penalties, selected[INPUTS])
-    return Retrained(scatter(network, part, selected), selected, loss)
+    penalties = movement(training.settings, network.architecture.layout, part.tensors)
+    part, stage = training.train("retrain", part, penalties, selected[INPUTS])
+    whole = scatter(network, part, selected)
+    return Draft(whole, stage.loss, (stage,)).noting("selected", counts)
 
 
 def with_sparse_head(known: GrowingNetwork, training: TaskTraining) -> Network:
@@ -84,38 +75,32 @@ def _features(
 def select(network: Network) -> Units:
     """For each group, inputs included, the units that have a path to the head.
 
-    A unit is selected if a selected receiver, or the head, has a non-zero connection to it. The
-    sweep is repeated until nothing changes, so that the order of the layers does not matter.
+    A unit is selected if a selected receiver, or an output of the task, has a non-zero connection
+    to it. The sweep is repeated until nothing changes, so that the order of layers does not matter.
     """
     links = _links(network)
-    reached = {sender: torch.zeros(n, dtype=torch.bool) for sender, n in _sizes(network).items()}
+    reached = {group: torch.zeros(n, dtype=torch.bool) for group, n in network.widths.items()}
+    reached[OUTPUTS][:] = True
     growing = True
     while growing:
         before = sum(int(mask.sum()) for mask in reached.values())
         for receiver, sender, connected in links:
-            from_selected = connected if receiver is None else connected[reached[receiver]]
-            reached[sender] |= from_selected.any(dim=0)
+            reached[sender] |= connected[reached[receiver]].any(dim=0)
         growing = sum(int(mask.sum()) for mask in reached.values()) > before
-    device = network.tensors[HEAD[0]].device
-    return {group: mask.nonzero().flatten().to(device) for group, mask in reached.items()}
+    return {g: mask.nonzero().flatten() for g, mask in reached.items() if g != OUTPUTS}
 
 
-def _links(network: Network) -> list[tuple[str | None, str, Tensor]]:
-    """Of each weight: receivers (None for the head), senders, and who is connected to whom."""
+def _links(network: Network) -> list[tuple[str, str, Tensor]]:
+    """Of each weight: receivers, senders, and who is connected to whom."""
     links = []
-    for name, axes in network.architecture.axes.items():
-        senders = [axis for axis in axes if axis is not None and not axis.receives]
-        if not senders:
+    for name, spec in network.architecture.layout.tensors.items():
+        if spec.out is None or spec.into is None:
             continue
-        sender = senders[0]
-        receiver = next((axis.group for axis in axes if axis is not None and axis.receives), None)
-        weight = network.tensors[name]
-        units = weight.shape[1] // sender.span
-        connected = (weight != 0).reshape(weight.shape[0], units, -1).any(dim=2).cpu()
-        links.append((receiver, sender.group, connected))
+        linked = network.tensors[name] != 0
+        for receiver, rows in spec.axes[spec.out].fold(linked, spec.out, network.widths):
+            read = rows.movedim(spec.out, 0).flatten(-2).any(dim=-1)
+            into = spec.into if spec.into > spec.out else spec.into + 1
+            for sender, part in spec.axes[spec.into].fold(read, into, network.widths):
+                connected = part.movedim(into, 1).flatten(2).any(dim=2).cpu()
+                links.append((receiver, sender, connected))
     return links[::-1]  # from the head down, so that a chain needs one sweep and one to see it
-
-
-def _sizes(network: Network) -> dict[str, int]:
-    senders = (axis.group for axes in network.architecture.axes.values() for axis in axes if axis)
-    return {group: network.width(group) for group in dict.fromkeys(senders)}

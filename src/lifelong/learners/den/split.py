@@ -6,36 +6,41 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from lifelong.learners.den.draft import Draft
 from lifelong.learners.den.prune import prune_useless
 from lifelong.learners.den.task_training import TaskTraining, movement
 from lifelong.networks.growing import GrowingNetwork, Network
-from lifelong.networks.sequential import HEAD, Axes
-from lifelong.networks.surgery import Units, duplicate_units, newcomers, positions
+from lifelong.networks.layout import Units, put, take
+from lifelong.networks.surgery import duplicate_units, newcomers, newer_units, older_units
 
 
-def split(known: GrowingNetwork, network: Network, training: TaskTraining) -> Network:
+def split(known: GrowingNetwork, draft: Draft, training: TaskTraining) -> Draft:
     """Copy the units that drifted, give the originals their weights back, and train the copies.
 
     The last training (Equation 6) moves only what is new with this task.
 
-    Departs from the paper: that training is taught by the network from before the split as well as
-    by the labels (see `distillation`). It has far fewer weights to move than that network had, and
-    what it is told on every row tells it how to use them.
+    Departs from the paper: that training is distilled from the network before the split as well as
+    from the labels (see `distillation`). It has far fewer weights to move than that network had,
+    and what it is told on every row tells it how to use them.
     """
-    drift = drifts(known, network, relative=training.settings.drift == "relative")
-    over = _over_sigma(drift, training)
+    settings, number, network = training.settings, training.number, draft.network
+    drift = drifts(known, network, relative=settings.drift == "relative")
+    over = {
+        group: (amounts > settings.sigma).nonzero().flatten() for group, amounts in drift.items()
+    }
     chosen = _within_limit(over, drift, network, training)
-    for group, amounts in drift.items():
-        training.note(group, drift=tuple(amounts.tolist()), split=len(chosen[group]))
+    noted = draft.noting("drift", {g: tuple(amounts.tolist()) for g, amounts in drift.items()})
+    noted = noted.noting("split", {group: len(units) for group, units in chosen.items()})
     everyone = {group: torch.arange(len(amounts)) for group, amounts in drift.items()}
-    returning = everyone if training.settings.below_sigma == "restore" else over
+    returning = everyone if settings.below_sigma == "restore" else over
     # Only the newcomers of the centers are kept: all of them are as large as the network.
-    centers = newcomers(_centers(known, network, chosen, training.number), training.number)
-    penalties = movement(training.settings, centers)
-    parted = _part(known, network, chosen, returning, training.number)
+    centers = newcomers(_centers(known, network, chosen, number), number)
+    penalties = movement(settings, network.architecture.layout, centers)
+    parted = _part(known, network, chosen, returning, number)
     # By the same name, here and in Algorithm 3: the network of before is let go at once.
-    parted, _ = training.train_newcomers("split", parted, penalties, teacher=network)
-    return prune_useless(parted, training) if training.settings.prune else parted
+    parted, stage = training.train_newcomers("split", parted, penalties, teacher=network)
+    trained = noted.trained(parted, stage)
+    return prune_useless(trained, number) if settings.prune else trained
 
 
 def drifts(known: GrowingNetwork, network: Network, *, relative: bool) -> dict[str, Tensor]:
@@ -44,41 +49,55 @@ def drifts(known: GrowingNetwork, network: Network, *, relative: bool) -> dict[s
     Relative: as a share of the norm that it had, or of the tiniest number should that be zero.
     """
     # In double precision: the square of a small change must not vanish, or it would go unnoticed.
-    moved = {group: _zeros(stamps) for group, stamps in known.born.items()}
-    norm = {group: _zeros(stamps) for group, stamps in known.born.items()}
+    moved = {group: _zeros(len(stamps)) for group, stamps in known.born.items()}
+    norm = {group: _zeros(len(stamps)) for group, stamps in known.born.items()}
+    old_units = _everyone(known)
     for name, old in known.shared.items():
-        group = _receiver(known.architecture.axes[name])
-        new = _old_part(network.tensors[name], old)
-        for rows in torch.arange(len(old)).split(64):  # all at once would take much memory
-            before = old[rows].double().reshape(len(rows), -1)
-            after = new[rows].double().reshape(len(rows), -1)
-            moved[group][rows] += (after - before).square().sum(dim=1).cpu()
-            norm[group][rows] += before.square().sum(dim=1).cpu()
+        spec = known.architecture.layout.tensors[name]
+        if spec.out is None:
+            continue
+        region = spec.region(network.widths, out=old_units, into=old_units)
+        changes, squares = _squares(old, take(network.tensors[name], region), spec.out)
+        widths = {group: len(stamps) for group, stamps in known.born.items()}
+        for total, rows in ((moved, changes), (norm, squares)):
+            for group, part in spec.axes[spec.out].fold(rows, 0, widths):
+                total[group] += part.sum(dim=(1, 2))
     if not relative:
         return {group: squares.sqrt() for group, squares in moved.items()}
     tiny = torch.finfo(torch.float64).tiny
     return {group: (moved[group] / norm[group].clamp_min(tiny)).sqrt() for group in moved}
 
 
-def _zeros(stamps: Tensor) -> Tensor:
-    return torch.zeros(len(stamps), dtype=torch.float64)
+def _squares(old: Tensor, new: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """For each place on `dim` the squares of all changes, and of all that was, summed."""
+    old, new = old.movedim(dim, 0), new.movedim(dim, 0)
+    changes, squares = _zeros(len(old)), _zeros(len(old))
+    for rows in torch.arange(len(old)).split(64):  # all at once would take much memory
+        before = old[rows].double().reshape(len(rows), -1)
+        after = new[rows].double().reshape(len(rows), -1)
+        changes[rows] = (after - before).square().sum(dim=1).cpu()
+        squares[rows] = before.square().sum(dim=1).cpu()
+    return changes, squares
 
 
-def _over_sigma(drift: Mapping[str, Tensor], training: TaskTraining) -> Units:
-    over = {group: amounts > training.settings.sigma for group, amounts in drift.items()}
-    return {group: mask.nonzero().flatten() for group, mask in over.items()}
+def _zeros(count: int) -> Tensor:
+    return torch.zeros(count, dtype=torch.float64)
+
+
+def _everyone(known: GrowingNetwork) -> Units:
+    return {group: torch.arange(len(stamps)) for group, stamps in known.born.items()}
 
 
 def _within_limit(
     over: Units, drift: Mapping[str, Tensor], network: Network, training: TaskTraining
 ) -> Units:
     """Of these units as many as may still join their group, those that drifted most."""
-    limits = training.settings.limits(network.architecture.widths)
+    limits = training.settings.limits(network.architecture.layout.groups)
     chosen = {}
     for group, units in over.items():
         room = max(0, limits[group] - (network.width(group) - len(drift[group])))
         order = drift[group][units].argsort(descending=True, stable=True)[:room]
-        chosen[group] = units[order].sort().values.to(training.device)
+        chosen[group] = units[order].sort().values
     return chosen
 
 
@@ -89,7 +108,7 @@ def _part(
     `returning` get their old weights back.
     """
     restored = _restore(known, duplicate_units(network, chosen, number), returning)
-    return _reroute(known, restored, chosen)
+    return _reroute(restored, chosen, number)
 
 
 def _centers(known: GrowingNetwork, network: Network, chosen: Units, number: int) -> Network:
@@ -97,44 +116,44 @@ def _centers(known: GrowingNetwork, network: Network, chosen: Units, number: int
 
     A copy is anchored at the weights that its original had; newcomers are anchored at zero.
     """
-    everyone = {group: torch.arange(len(born)) for group, born in known.born.items()}
     nothing = {name: torch.zeros_like(tensor) for name, tensor in network.tensors.items()}
-    before = _restore(known, replace(network, tensors=nothing), everyone)
-    return _reroute(known, duplicate_units(before, chosen, number), chosen)
+    before = _restore(known, replace(network, tensors=nothing), _everyone(known))
+    return _reroute(duplicate_units(before, chosen, number), chosen, number)
 
 
 def _restore(known: GrowingNetwork, network: Network, units: Units) -> Network:
     """Let these old units receive from old units exactly what they did before this task."""
-    tensors = dict(network.tensors)
+    tensors, old_units = dict(network.tensors), _everyone(known)
+    widths = {group: len(stamps) for group, stamps in known.born.items()}
     for name, old in known.shared.items():
-        rows = units[_receiver(known.architecture.axes[name])].to(old.device)
+        spec = known.architecture.layout.tensors[name]
         tensors[name] = tensors[name].clone()
-        _old_part(tensors[name], old)[rows] = old[rows]
+        put(
+            tensors[name],
+            spec.region(network.widths, out=units, into=old_units),
+            take(old, spec.region(widths, out=units)),
+        )
     return replace(network, tensors=tensors)
 
 
-def _reroute(known: GrowingNetwork, network: Network, chosen: Units) -> Network:
+def _reroute(network: Network, chosen: Units, number: int) -> Network:
     """Let the new units and the head hear the copies in place of the originals, which they heard
     until now, and the old units the originals only.
     """
+    copied = {group: units for group, units in chosen.items() if len(units)}
+    copies = {
+        group: torch.arange(network.width(group) - len(units), network.width(group))
+        for group, units in copied.items()
+    }
+    older, newer = older_units(network, number), newer_units(network, number)
     tensors = dict(network.tensors)
-    for name, axes in network.architecture.axes.items():
-        sender = next((axis for axis in axes if axis is not None and not axis.receives), None)
-        if sender is None or len(chosen.get(sender.group, ())) == 0:
+    for name, spec in network.architecture.layout.tensors.items():
+        if not spec.reads(copied):
             continue
-        old_rows = 0 if name in HEAD else len(known.shared[name])
-        width, copies = network.width(sender.group), len(chosen[sender.group])
-        tensor = tensors[name].clone()
-        tensor[old_rows:, positions(chosen[sender.group], sender)] = 0
-        tensor[:old_rows, (width - copies) * sender.span :] = 0
-        tensors[name] = tensor
+        tensors[name] = tensors[name].clone()
+        if spec.owner == "task":
+            put(tensors[name], spec.region(network.widths, into=copied), 0)
+            continue
+        put(tensors[name], spec.region(network.widths, out=newer, into=copied), 0)
+        put(tensors[name], spec.region(network.widths, out=older, into=copies), 0)
     return replace(network, tensors=tensors)
-
-
-def _receiver(axes: Axes) -> str:
-    return next(axis.group for axis in axes if axis is not None and axis.receives)
-
-
-def _old_part(tensor: Tensor, old: Tensor) -> Tensor:
-    """The entries between units that were there before: a view."""
-    return tensor[tuple(slice(size) for size in old.shape)]

@@ -1,0 +1,49 @@
+"""A network on its way to be a task's: each algorithm takes a draft and returns the next one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, final
+
+import msgspec
+
+from lifelong.networks.growing import Network
+from lifelong.records import GroupRecord, StageRecord, TaskRecord
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Draft:
+    """A network, its validation loss, and what happened on the way here."""
+
+    network: Network
+    loss: float
+    stages: tuple[StageRecord, ...] = ()
+    groups: Mapping[str, GroupRecord] = field(default_factory=dict)
+
+    def trained(self, network: Network, stage: StageRecord) -> "Draft":
+        """After one more training."""
+        return replace(self, network=network, loss=stage.loss, stages=(*self.stages, stage))
+
+    def noting(self, event: str, amounts: Mapping[str, Any]) -> "Draft":
+        """With what happened to each of these groups."""
+        changed = {
+            group: msgspec.structs.replace(self._group(group), **{event: amount})
+            for group, amount in amounts.items()
+        }
+        return replace(self, groups={**self.groups, **changed})
+
+    def shrunk_to(self, network: Network) -> "Draft":
+        """With the network after units were dropped."""
+        dropped = {
+            group: self._group(group).dropped + self.network.width(group) - network.width(group)
+            for group in network.born
+        }
+        return replace(self.noting("dropped", dropped), network=network)
+
+    def record(self, task: str, number: int) -> TaskRecord:
+        counted = self.noting("units", {g: len(born) for g, born in self.network.born.items()})
+        groups = {group: counted.groups[group] for group in self.network.born}
+        return TaskRecord(task, number, groups, self.stages)
+
+    def _group(self, group: str) -> GroupRecord:
+        return self.groups.get(group, GroupRecord(0))

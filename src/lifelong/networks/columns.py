@@ -1,0 +1,70 @@
+"""Progressive networks: a column per task, whose layers read those of all earlier columns."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from lifelong.networks.layout import HEAD, Architecture, Layout, Tensors, apply_head
+from lifelong.networks.sequential import Convolution, Linear, Sequential, layer_output
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """The columns up to a task's own, which comes last and has the head."""
+
+    architecture: Architecture
+    columns: tuple[Tensors, ...]
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        return self.architecture.layout.inputs
+
+    @property
+    def tensors(self) -> Tensors:
+        return {
+            f"{number}.{name}": tensor
+            for number, column in enumerate(self.columns, 1)
+            for name, tensor in column.items()
+            if number == len(self.columns) or name not in HEAD
+        }
+
+    def logits(self, x: Tensor) -> Tensor:
+        """All columns layer by layer; below the first layer with weights they are one."""
+        states = [x]
+        for layer in _sequential(self.architecture).layers:
+            if not isinstance(layer, Linear | Convolution):
+                states = [layer_output(layer, {}, state) for state in states]
+                continue
+            below = [torch.cat(states[: number + 1], dim=1) for number in range(len(self.columns))]
+            states = [
+                layer_output(layer, column, read)
+                for column, read in zip(self.columns, below, strict=True)
+            ]
+        return apply_head(torch.cat(states, dim=1), self.columns[-1])
+
+    def multiply_adds(self) -> int:
+        """Of one row; the heads of earlier columns are not asked."""
+        heads = sum(column[HEAD[0]].numel() for column in self.columns[:-1])
+        return sum(self.architecture.multiply_adds(column) for column in self.columns) - heads
+
+
+def column_shape(
+    layout: Layout, born: Mapping[str, Tensor], number: int, name: str, outputs: int
+) -> tuple[int, ...]:
+    """Of a tensor of column `number`: it reads all columns so far, and computes its own units."""
+    own = {group: int((stamps == number).sum()) for group, stamps in born.items()}
+    so_far = {group: int((stamps <= number).sum()) for group, stamps in born.items()}
+    return tuple(
+        axis.size(layout.widths(own if axis.role == "out" else so_far, outputs))
+        for axis in layout.tensors[name].axes
+    )
+
+
+def _sequential(architecture: Architecture) -> Sequential:
+    if not isinstance(architecture, Sequential):
+        raise TypeError(f"columns are made of mlp or convnet, not of {architecture!r}")
+    return architecture
