@@ -444,7 +444,7 @@ def run(count: int, seed: int, root: Path) -> tuple[dict[str, Counter[str]], lis
             counts[name][run_case(made[name], number, directory)] += 1
         except Exception as error:
             counts[name]["faults"] += 1
-            faults.append(f"{name} {number}: {error!r}\n{traceback.format_exc(max_new_units=-3)}")
+            faults.append(f"{name} {number}: {error!r}\n{traceback.format_exc(limit=-3)}")
         finally:
             signal.alarm(0)
             shutil.rmtree(directory, ignore_errors=True)
