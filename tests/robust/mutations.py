@@ -42,7 +42,7 @@ from lifelong.learners.den import DEN
 from lifelong.networks.sequential import convnet, mlp
 from lifelong.persistence import checkpoint as journal
 from lifelong.persistence.checkpoint import FILE, CheckpointError
-from lifelong.persistence.files import TensorFileError, digest, unpacked
+from lifelong.persistence.files import LOCK, TensorFileError, digest, unpacked
 from lifelong.persistence.models import MANIFEST, Manifest, ModelFileError
 from lifelong.tasks.datasets.awa import AWA2, CLASSES, DECAF, FEATURES, LABELS, awa
 from lifelong.tasks.datasets.cifar100 import ROW, read_bin
@@ -469,7 +469,7 @@ def limited() -> None:
 
 
 def _read_files(directory: Path) -> Files:
-    files = (path for path in directory.rglob("*") if path.is_file())
+    files = (path for path in directory.rglob("*") if path.is_file() and path.name != LOCK)
     return {str(path.relative_to(directory)): path.read_bytes() for path in files}
 
 

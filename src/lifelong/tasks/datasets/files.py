@@ -137,10 +137,10 @@ def _unpack(archive: Path, directory: Path, members: Mapping[str, str]) -> None:
     with tarfile.open(archive) as tarred:
 
         def open_member(member: str) -> IO[bytes]:
-            share_all_units = tarred.extractfile(member)
-            if share_all_units is None:
+            opened = tarred.extractfile(member)
+            if opened is None:
                 raise KeyError(f"{member} is not a file")
-            return share_all_units
+            return opened
 
         _take(open_member, directory, members)
 
