@@ -161,7 +161,7 @@ def test_saving_again_replaces_the_model_and_leaves_no_other_file(tmp_path: Path
     learner.learn(task_for(small_mlp(), seed=5, name="second"))
     learner.save(tmp_path)
     assert DEN.load(tmp_path).tasks == ("task 1", "second")
-    assert len(list(tmp_path.iterdir())) == 2
+    assert len(list(tmp_path.iterdir())) == 3  # manifest, tensors, lock
 
 
 def test_a_save_that_fails_leaves_the_old_model(
@@ -178,7 +178,7 @@ def test_a_save_that_fails_leaves_the_old_model(
         with pytest.raises(ModelFileError, match="cannot be written: No space left"):
             other.save(model, overwrite=True)
     assert same(contents(DEN.load(model)), before)
-    assert not list(model.glob(".*"))
+    assert [file.name for file in model.glob(".*")] == [".lock"]
 
 
 def test_what_someone_else_saved_is_not_overwritten(model: Path) -> None:
@@ -207,7 +207,7 @@ def test_what_a_killed_save_has_left_is_no_hindrance(model: Path) -> None:
     (model / "tensors-0123456789abcdef.safetensors").write_bytes(b"of no manifest")
     learner = DEN.load(model)
     learner.save(model)
-    assert len(list(model.iterdir())) == 2
+    assert len(list(model.iterdir())) == 3  # manifest, tensors, lock
 
 
 def test_saving_writes_through_no_link(model: Path, tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_saving_writes_through_no_link(model: Path, tmp_path: Path) -> None:
     learner.learn(task_for(small_mlp(), seed=9, name="next"))
     learner.save(model)
     assert target.read_text() == "mine"
-    assert not list(model.glob(".*"))
+    assert [file.name for file in model.glob(".*")] == [".lock"]
 
 
 def test_a_save_between_reading_the_manifest_and_the_tensors_is_noticed(

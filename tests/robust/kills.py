@@ -32,7 +32,7 @@ from torch import Tensor
 
 from lifelong.learners.den import DEN
 from lifelong.persistence.checkpoint import FILE
-from lifelong.persistence.files import ASIDE
+from lifelong.persistence.files import ASIDE, LOCK
 from lifelong.persistence.models import MANIFEST
 
 SPAN = 1.5  # seconds within which a kill comes
@@ -119,7 +119,7 @@ def _go_on(directory: Path) -> None:
     learner, checkpoint = child.learner_in(directory), directory / child.CHECKPOINT
     learner.learn(child.task(child.TASKS + 1), checkpoint=checkpoint)
     learner.save(directory / child.MODEL)
-    assert not list(checkpoint.iterdir()), "a checkpoint is left"
+    assert [file.name for file in checkpoint.iterdir()] == [LOCK], "a checkpoint is left"
 
 
 def _kill(process: Running, directory: Path, after: float) -> None:

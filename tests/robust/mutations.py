@@ -42,7 +42,7 @@ from lifelong.learners.den import DEN
 from lifelong.networks.sequential import convnet, mlp
 from lifelong.persistence import checkpoint as journal
 from lifelong.persistence.checkpoint import FILE, CheckpointError
-from lifelong.persistence.files import TensorFileError, digest, unpacked
+from lifelong.persistence.files import LOCK, TensorFileError, digest, unpacked
 from lifelong.persistence.models import MANIFEST, Manifest, ModelFileError
 from lifelong.tasks.datasets.awa import AWA2, CLASSES, DECAF, FEATURES, LABELS, awa
 from lifelong.tasks.datasets.cifar100 import ROW, read_bin
@@ -444,7 +444,7 @@ def run(count: int, seed: int, root: Path) -> tuple[dict[str, Counter[str]], lis
             counts[name][run_case(made[name], number, directory)] += 1
         except Exception as error:
             counts[name]["faults"] += 1
-            faults.append(f"{name} {number}: {error!r}\n{traceback.format_exc(max_new_units=-3)}")
+            faults.append(f"{name} {number}: {error!r}\n{traceback.format_exc(limit=-3)}")
         finally:
             signal.alarm(0)
             shutil.rmtree(directory, ignore_errors=True)
@@ -469,7 +469,7 @@ def limited() -> None:
 
 
 def _read_files(directory: Path) -> Files:
-    files = (path for path in directory.rglob("*") if path.is_file())
+    files = (path for path in directory.rglob("*") if path.is_file() and path.name != LOCK)
     return {str(path.relative_to(directory)): path.read_bytes() for path in files}
 
 

@@ -2,6 +2,8 @@
 
 import errno
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,10 +57,10 @@ def failing(turn: int) -> Iterator[list[int]]:
 
         return wrapped
 
-    share_all_units = Path.open
+    path_open = Path.open
 
     def open_or_fail(path: Path, mode: str = "r", *rest: Any, **named: Any) -> Any:
-        stream = share_all_units(path, mode, *rest, **named)
+        stream = path_open(path, mode, *rest, **named)
         return Failing(stream) if mode == "xb" and fails() else stream
 
     with pytest.MonkeyPatch.context() as patch:
@@ -98,7 +100,7 @@ def test_a_save_that_fails_at_any_write_leaves_a_whole_model_and_can_be_repeated
         assert same(found, contents(after)) or (said and same(found, contents(before)))
         learner.save(path)
         assert same(contents(DEN.load(path)), contents(after))
-        assert len(list(path.iterdir())) == 2
+        assert len(list(path.iterdir())) == 3  # manifest, tensors, lock
         if calls[0] < turn:
             break
     assert turn > 8
@@ -192,3 +194,43 @@ def test_two_that_write_at_once_wait_or_are_told(tmp_path: Path) -> None:
         ):
             pass
     learner.learn(task_for(SKELETON, name="next"), checkpoint=tmp_path)
+
+
+def test_a_lock_is_free_again_once_its_holder_was_killed(tmp_path: Path) -> None:
+    hold = """if True:
+        import pathlib, sys, time
+        from lifelong.persistence.files import directory_lock
+        with directory_lock(pathlib.Path(sys.argv[1])):
+            print("held", flush=True)
+            time.sleep(60)"""
+    command = [sys.executable, "-c", hold, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(OSError, match="another process"), disk.directory_lock(tmp_path, 0):
+            pass
+        holder.kill()
+    with disk.directory_lock(tmp_path, patience=0):
+        pass
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_where_the_file_system_cannot_lock_one_writes_without(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fcntl.flock", refused)
+    learner = grown()
+    learner.save(tmp_path)
+    assert same(contents(DEN.load(tmp_path)), contents(learner))
+
+
+def test_a_lock_follows_no_link(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / disk.LOCK).symlink_to(tmp_path / "mine")
+    with pytest.raises(ModelFileError, match="cannot be written"):
+        grown().save(tmp_path / "model")
+    assert (tmp_path / "mine").read_text() == "mine"

@@ -39,6 +39,7 @@ from lifelong.learners.baselines import (
 from lifelong.learners.den import DEN
 from lifelong.persistence import checkpoint as journal
 from lifelong.persistence.checkpoint import CheckpointError
+from lifelong.persistence.files import LOCK
 from lifelong.records import TaskRecord
 from lifelong.tasks.task import DatasetExamples, Task
 from lifelong.training.budget import Budget
@@ -213,7 +214,7 @@ def test_the_checkpoint_stays_until_the_model_is_saved(tmp_path: Path) -> None:
         again.learn(task, checkpoint=at)
     assert same(contents(again), contents(learner))
     learner.save(tmp_path / "model")
-    assert not list(at.iterdir())
+    assert [file.name for file in at.iterdir()] == [LOCK]
 
 
 def test_the_next_task_takes_over_the_directory_of_one_that_was_learned(tmp_path: Path) -> None:

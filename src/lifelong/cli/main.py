@@ -15,6 +15,7 @@ from lifelong.cli.common import Refusal
 from lifelong.cli.making import run_command, tune_command
 from lifelong.cli.showing import figure_command, reproduce_command, table_command
 from lifelong.evaluation.runs import Run, RunError
+from lifelong.extras import MissingExtraError
 from lifelong.persistence.models import ModelFileError
 from lifelong.tasks.task import TaskError
 
@@ -148,7 +149,7 @@ def main(args: Sequence[str] | None = None) -> None:
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
         _stop(f"{error.strerror or error}{where}", 1)
-    except (TaskError, RunError, ModelFileError) as error:
+    except (TaskError, RunError, ModelFileError, MissingExtraError) as error:
         _stop(str(error), 1)
     except KeyboardInterrupt:
         _stop("stopped; nothing was written", 130)

@@ -14,13 +14,15 @@ from typing import Any, Protocol, TypeAlias, final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from lifelong.evaluation.results import ResultMatrix
+from lifelong.extras import require_extra
 from lifelong.records import Capacity
 from lifelong.tasks.streams import Stream
 from lifelong.tasks.task import Examples, Kind, Task, TaskError
+
+require_extra("sklearn", extra="evaluation")  # now, and not after hours of learning
 
 Metric: TypeAlias = Callable[[Kind, NDArray[Any], NDArray[Any]], float]
 
@@ -91,6 +93,8 @@ def timed(learn: Callable[[], Any]) -> tuple[Any, float]:
 
 def auroc(kind: Kind, labels: NDArray[Any], probabilities: NDArray[Any]) -> float:
     """Mean area under the ROC curve: over the outputs, or over the classes against the rest."""
+    from sklearn.metrics import roc_auc_score
+
     hits = labels if kind is Kind.BINARY else labels[:, None] == np.arange(probabilities.shape[1])
     columns = zip(hits.T, probabilities.T, strict=True)
     return float(np.mean([roc_auc_score(truth, score) for truth, score in columns]))

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from lifelong.extras import require_extra
 from lifelong.records import Capacity
 
 MEANING = "R[i, j] is the score of task j after learning task i"
@@ -202,7 +203,8 @@ class ResultMatrix:
 
     def to_frame(self) -> Any:
         """`to_columns` as a pandas frame; needs pandas."""
-        import pandas  # here and not above: the project runs without it
+        require_extra("pandas", extra="frames")
+        import pandas
 
         frame = pandas.DataFrame(self.to_columns())
         frame.attrs["meaning"] = MEANING

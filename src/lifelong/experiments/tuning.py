@@ -25,6 +25,7 @@ from lifelong.experiments.recipes import RECIPES, Entry, Recipe, Size
 from lifelong.experiments.runner import run
 from lifelong.experiments.spaces import SPACES, Space
 from lifelong.experiments.stored import find
+from lifelong.extras import require_extra
 from lifelong.learners.registry import method as method_named
 
 REPORTED = 100  # seeds below this are for reporting
@@ -235,11 +236,8 @@ def _drawn(proposal: Any, name: str, space: Space) -> float:
 
 
 def _optuna() -> ModuleType:
-    try:
-        import optuna
-    except ImportError as error:
-        raise TuningError(
-            "tuning needs Optuna, which is not installed: pip install 'lifelong[tune]'"
-        ) from error
+    require_extra("optuna", extra="tune")
+    import optuna
+
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna

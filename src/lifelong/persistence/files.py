@@ -5,22 +5,22 @@ import hashlib
 import os
 import stat
 import sys
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 import torch
+from filelock import FileLock, Timeout
 from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 from torch import Tensor
 
-if sys.platform != "win32":
-    import fcntl
-
 ASIDE = ".incoming"  # one name for all, so that what a kill leaves behind is found and replaced
+LOCK = ".lock"
 MOST = 1 << 28  # bytes of JSON; what it is decoded into takes several times as much
+# What some network file systems answer who wants to lock; there one writes without.
+_CANNOT_LOCK = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL}
 _NUMBERS = {"F32": np.float32, "F64": np.float64, "I64": np.int64, "U8": np.uint8}
 
 
@@ -87,30 +87,19 @@ def make_directory(directory: Path) -> None:
 def directory_lock(directory: Path, patience: float = 10.0) -> Iterator[None]:
     """Nobody else who asks for this writes there meanwhile; waits so many seconds for others.
 
-    The system gives the place free when a process ends, however it ends.
+    The system frees the lock when a process ends, however it ends. The lock's file stays: who waits
+    for it has it open, and would hold another one than who comes later.
     """
-    if sys.platform == "win32":
-        yield
-        return
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        _lock(descriptor, time.monotonic() + patience)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _lock(descriptor: int, until: float) -> None:
-    while True:
+    lock = FileLock(directory / LOCK, timeout=patience, fallback_to_soft=False)
+    with ExitStack() as held:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() >= until:
-                raise OSError(errno.EBUSY, "another process is writing there") from None
-            time.sleep(0.05)
-        except OSError:
-            return  # some network file systems cannot lock a directory; go without
+            held.enter_context(lock)
+        except Timeout:
+            raise OSError(errno.EBUSY, "another process is writing there") from None
+        except OSError as error:
+            if error.errno not in _CANNOT_LOCK:
+                raise
+        yield
 
 
 def digest(*parts: bytes | memoryview) -> str:

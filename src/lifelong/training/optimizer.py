@@ -9,6 +9,7 @@ from typing import Any, Protocol, final
 
 import torch
 from torch import Tensor
+from torch.optim.adam import adam
 
 from lifelong.networks.layout import Tensors
 
@@ -56,10 +57,8 @@ class Passes:
 class Adam:
     """Adam (Kingma and Ba, 2015) by PyTorch's fused kernel.
 
-    Called directly: `torch.optim.Adam` counts the steps of every tensor by itself and looks up its
-    options each time, which for a small network takes as long as all of its arithmetic. Only where
-    it goes on from what another one ended with, which may know some of the tensors, need they be
-    counted apart.
+    The functional form: `torch.optim.Adam` looks up its options and the state of every tensor each
+    time, which for a small network takes as long as all of its arithmetic.
     """
 
     def __init__(self, moving: Tensors, going_on: Tensors | None = None) -> None:
@@ -67,12 +66,9 @@ class Adam:
             return {name: torch.zeros_like(tensor.detach()) for name, tensor in moving.items()}
 
         self._means, self._squares = zeros(), zeros()
-        counts = [torch.zeros((), device=tensor.device) for tensor in moving.values()]
-        self._counts = counts[:1] if going_on is None else counts
-        taken = counts[:1] * len(counts) if going_on is None else counts
-        self._taken = dict(zip(moving, taken, strict=True))
-        parts = (moving.values(), self._means.values(), self._squares.values())
-        self._each = list(zip(*parts, taken, strict=True))
+        self._taken = {name: torch.zeros((), device=t.device) for name, t in moving.items()}
+        parts = (moving, self._means, self._squares, self._taken)
+        self._each = list(zip(*(part.values() for part in parts), strict=True))
         for name, tensor in self.state().items():
             if going_on is not None and name in going_on:
                 tensor.copy_(going_on[name])
@@ -84,27 +80,32 @@ class Adam:
 
     def step(self, rate: float) -> None:
         """Move each tensor that has a gradient."""
-        moved = [
-            (each[0], each[0].grad, *each[1:]) for each in self._each if each[0].grad is not None
-        ]
-        tensors, gradients, means, squares, taken = zip(*moved, strict=True)
-        for count in self._counts:
-            count += 1
-        torch._fused_adam_(
+        moved = [each for each in self._each if each[0].grad is not None]
+        if len(moved) < len(self._each):
+            self._count_still_tensors()
+        tensors, means, squares, taken = map(list, zip(*moved, strict=True))
+        adam(
             tensors,
-            gradients,
+            [tensor.grad for tensor in tensors],
             means,
             squares,
             [],
             taken,
-            lr=rate,
+            fused=True,
+            amsgrad=False,
             beta1=0.9,
             beta2=0.999,
+            lr=rate,
             weight_decay=0.0,
             eps=1e-8,
-            amsgrad=False,
             maximize=False,
         )
+
+    def _count_still_tensors(self) -> None:
+        """Every step counts for every tensor, whichever of them it moves."""
+        for tensor, _, _, taken in self._each:
+            if tensor.grad is None:
+                taken += 1
 
 
 def gradient_of(tensor: Tensor) -> Tensor:

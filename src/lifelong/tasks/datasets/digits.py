@@ -2,8 +2,7 @@
 
 import os
 
-from sklearn.datasets import load_digits
-
+from lifelong.extras import require_extra
 from lifelong.tasks.splits import split_table
 from lifelong.tasks.streams import Order, Stream, class_groups, one_versus_rest
 from lifelong.tasks.task import Kind
@@ -22,6 +21,9 @@ def digits(
     Of each digit 60 % are to train, 20 % to validate and 20 % to test on. Pixels are standardised
     by one mean and one standard deviation, those of all pixels of the training rows.
     """
+    require_extra("sklearn", extra="data")
+    from sklearn.datasets import load_digits
+
     x, y = load_digits(return_X_y=True)
     splits = split_table(x, y, (0.6, 0.2, 0.2), seed=seed)
     source = "scikit-learn's digits"

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.decomposition import PCA
 
+from lifelong.extras import require_extra
 from lifelong.tasks.datasets.files import MOST_INFLATED, DataError, data_directory, readable
 from lifelong.tasks.splits import consecutive, require_finite, split_table
 from lifelong.tasks.streams import Order, Stream, one_versus_rest
@@ -171,5 +171,8 @@ def _reduced(table: NDArray[np.float32], train: int, dimensions: int) -> NDArray
     """Principal components of the first `train` rows; fewer where there are fewer rows."""
     if table.shape[1] <= dimensions:
         return table
+    require_extra("sklearn", extra="data")
+    from sklearn.decomposition import PCA
+
     components = PCA(min(dimensions, train), svd_solver="full").fit(table[:train])
     return np.asarray(components.transform(table), np.float32)

@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, final
+from types import ModuleType
+from typing import IO, cast, final
 
-import pooch
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from lifelong.extras import require_extra
 
 VARIABLE = "LIFELONG_DATA"
 MOST_INFLATED = 1100  # bytes that deflate can make of one: a file that says more is damaged
@@ -39,7 +41,7 @@ class Remote:
 def data_directory(given: str | os.PathLike[str] | None = None) -> Path:
     """The directory given, else `$LIFELONG_DATA`, else the platform's cache directory."""
     chosen = given or os.environ.get(VARIABLE)
-    return Path(chosen).expanduser() if chosen else Path(pooch.os_cache("lifelong"))
+    return Path(chosen).expanduser() if chosen else Path(_pooch().os_cache("lifelong"))
 
 
 def present(directory: Path, *names: str) -> Path | None:
@@ -99,6 +101,7 @@ def absent(data_set: str, directory: Path, names: list[str], why: str) -> DataEr
 
 
 def _download(data_set: str, directory: Path, name: str, remote: Remote, wanted: list[str]) -> Path:
+    pooch = _pooch()
     _require_writable(data_set, directory)
     try:
         with _Bar(name) as bar:
@@ -115,6 +118,13 @@ def _download(data_set: str, directory: Path, name: str, remote: Remote, wanted:
         why = f"and could not be downloaded from {remote.url} ({error})"
         raise absent(data_set, directory, wanted, why) from error
     return Path(got)
+
+
+def _pooch() -> ModuleType:
+    require_extra("pooch", extra="data")
+    import pooch
+
+    return cast(ModuleType, pooch)
 
 
 def _require_writable(data_set: str, directory: Path) -> None:
@@ -137,10 +147,10 @@ def _unpack(archive: Path, directory: Path, members: Mapping[str, str]) -> None:
     with tarfile.open(archive) as tarred:
 
         def open_member(member: str) -> IO[bytes]:
-            share_all_units = tarred.extractfile(member)
-            if share_all_units is None:
+            opened = tarred.extractfile(member)
+            if opened is None:
                 raise KeyError(f"{member} is not a file")
-            return share_all_units
+            return opened
 
         _take(open_member, directory, members)
 

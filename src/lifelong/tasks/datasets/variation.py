@@ -22,10 +22,10 @@ import numpy as np
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
-from sklearn.datasets import load_sample_images
 from torch import Tensor
 from torch.nn.functional import grid_sample
 
+from lifelong.extras import require_extra
 from lifelong.tasks.datasets.files import DataError, data_directory, present, readable
 from lifelong.tasks.datasets.mnist import read_mnist
 from lifelong.tasks.splits import Splits, consecutive, generator_for, split_table
@@ -175,6 +175,9 @@ def _window_sums(values: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _photographs() -> list[Pixels]:
+    require_extra("sklearn", "PIL", extra="data")
+    from sklearn.datasets import load_sample_images
+
     weights = np.array([299, 587, 114])  # of red, green and blue in what the eye sees as grey
     return [
         ((image @ weights + 500) // 1000).astype(np.uint8) for image in load_sample_images().images

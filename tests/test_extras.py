@@ -1,0 +1,149 @@
+"""The core works without the extras, and every area names the extra that it lacks."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from lifelong.extras import MissingExtraError, require_extra
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+IMPORTED = {
+    "scikit-learn": "sklearn",
+    "pillow": "PIL",
+    "vl-convert-python": "vl_convert",
+}  # where the name of the import is another one
+LEARN_AND_SAVE = """
+import torch
+from lifelong import DEN, Task, mlp
+x = torch.randn(60, 4)
+y = (x[:, 0] > 0).long()
+learner = DEN(mlp(4, [6]), progress=True)
+for name in ("first", "second"):
+    learner.learn(Task(name, train=(x, y), valid=(x, y)))
+learner.save(sys.argv[1])
+again = DEN.load(sys.argv[1])
+assert torch.equal(again.predict_proba(x, task="first"), learner.predict_proba(x, task="first"))
+"""
+NEEDS = [
+    ("import lifelong.report.page", "altair", "report"),
+    ("import lifelong.report.page", "jinja2", "report"),
+    ("import lifelong.report.page", "vl_convert", "report"),
+    ("import lifelong.report.inspection", "sklearn", "report"),
+    ("import lifelong.reproduction.figures", "matplotlib", "experiments"),
+    ("import lifelong.experiments.recipes", "matplotlib", "experiments"),
+    ("import lifelong.evaluation.evaluate", "sklearn", "evaluation"),
+    ("from lifelong.tasks.datasets import load; load('digits')", "sklearn", "data"),
+    (
+        "from lifelong.tasks.datasets.variation import _photographs; _photographs()",
+        "PIL",
+        "data",
+    ),
+    ("from lifelong.tasks.datasets import load; load('mnist', 0, sys.argv[1])", "pooch", "data"),
+    ("from lifelong.experiments.tuning import _optuna; _optuna()", "optuna", "tune"),
+    (
+        "from lifelong.evaluation.results import ResultMatrix as R;"
+        "R.of(['a'], {'auroc': [[1.0]]}).to_frame()",
+        "pandas",
+        "frames",
+    ),
+]
+
+
+def ran(code: str, without: list[str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run this where none of these packages can be imported."""
+    blocked = f"import sys; sys.modules.update(dict.fromkeys({without!r}))\n"
+    command = [sys.executable, "-c", blocked + code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def brought(extra: str) -> set[str]:
+    """Names under which what this extra installs is imported."""
+    found: set[str] = set()
+    for each in map(Requirement, EXTRAS[extra]):
+        if each.name == "lifelong":
+            found |= set().union(*map(brought, each.extras))
+        else:
+            found.add(IMPORTED.get(each.name, each.name))
+    return found
+
+
+def loaded_by(module: str, *unwanted: str) -> set[str]:
+    """Which of these an import brings into memory."""
+    code = f"import {module}\nprint(*{{n.partition('.')[0] for n in sys.modules}})"
+    done = ran(code, [])
+    assert done.returncode == 0, done.stderr
+    return set(unwanted) & set(done.stdout.split())
+
+
+def test_learning_predicting_and_saving_need_no_extra(tmp_path: Path) -> None:
+    optional = brought("all")
+    assert {"sklearn", "tyro", "altair", "matplotlib", "pooch", "optuna"} <= optional
+    done = ran(LEARN_AND_SAVE, sorted(optional), str(tmp_path / "model"))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("code", "package", "extra"), NEEDS, ids=[f"{n[1]} {n[2]}" for n in NEEDS])
+def test_an_area_names_the_extra_that_it_lacks(
+    code: str, package: str, extra: str, tmp_path: Path
+) -> None:
+    done = ran(code, [package], str(tmp_path))
+    assert "MissingExtraError" in done.stderr
+    assert package in done.stderr
+    assert f"pip install 'lifelong[{extra}]'" in done.stderr
+    assert package in brought(extra)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("package", "extra", "call"),
+    [
+        ("tyro", "cli", "from lifelong.cli import command; command()"),
+        ("altair", "report", "from lifelong.cli.main import main; main(['report', '.'])"),
+        ("matplotlib", "experiments", "from lifelong.cli.main import main; main(['list'])"),
+    ],
+)
+def test_the_command_line_says_what_to_install(package: str, extra: str, call: str) -> None:
+    done = ran(call, [package])
+    assert done.returncode == 1
+    assert re.fullmatch(rf"lifelong: this needs {package}, .+'lifelong\[{extra}\]'\n", done.stderr)
+
+
+def test_the_error_names_all_that_is_missing() -> None:
+    require_extra("json", extra="data")
+    with pytest.raises(MissingExtraError, match=r"needs no_such and nor_this, .+lifelong\[data\]"):
+        require_extra("json", "no_such", "nor_this", extra="data")
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    assert not loaded_by("lifelong", "torch", "numpy", "matplotlib", "altair", "tyro", "rich")
+
+
+@pytest.mark.parametrize("module", ["lifelong.evaluation.results", "lifelong.evaluation.runs"])
+def test_reading_results_needs_no_torch(module: str) -> None:
+    assert not loaded_by(module, "torch", "sklearn", "matplotlib", "altair", "tyro")
+
+
+def test_the_lowest_versions_allowed_are_those_that_the_tests_run_with() -> None:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = (line.split("==") for line in lines if not line.startswith("#"))
+    pinned = {canonicalize_name(name): version for name, version in pins}
+    asked = map(Requirement, chain(PROJECT["dependencies"], *EXTRAS.values()))
+    for each in (each for each in asked if each.name != "lifelong"):
+        lowest = next(s.version for s in each.specifier if s.operator == ">=")
+        tested = ".".join(pinned[canonicalize_name(each.name)].split(".")[:2])
+        assert lowest == tested, each
+
+
+def test_dev_installs_every_extra() -> None:
+    assert "lifelong[all]" in EXTRAS["dev"]
+    (every,) = EXTRAS["all"]
+    assert Requirement(every).extras == set(EXTRAS) - {"all", "dev"}
