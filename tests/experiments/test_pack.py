@@ -4,6 +4,7 @@ import lzma
 import re
 import shlex
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,14 @@ import pytest
 from tiny import configuration, job, tiny_recipe
 
 from lifelong.cli import main as cli
+from lifelong.experiments import pack as packing
 from lifelong.experiments import stored
 from lifelong.experiments.collect import collect
 from lifelong.experiments.pack import carried_over, pack, unpack
 from lifelong.experiments.perform import perform
 from lifelong.experiments.reproduce import reproduce
 from lifelong.experiments.stored import Experiment, RunPaths, StoredRun, find, read_pack
+from lifelong.persistence.files import directory_lock
 
 PROJECT = Path(__file__).resolve().parents[2]
 OLD = {
@@ -126,6 +129,13 @@ def test_a_pack_that_is_cut_off_is_named(out: Path) -> None:
     _file(out).write_bytes(_file(out).read_bytes()[:-20])
     (line,) = collect(tiny_recipe(*METHODS), out, seeds=(0,)).damaged
     assert line.startswith(f"{_file(out)}: not a pack of runs")
+
+
+def test_nobody_packs_while_another_does(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "directory_lock", partial(directory_lock, patience=0.0))
+    with directory_lock(out), pytest.raises(OSError, match="another process is writing there"):
+        pack(out)
+    assert len(list(out.rglob("*.json"))) == 3
 
 
 def test_a_damaged_file_stays_where_it_is(out: Path) -> None:

@@ -23,6 +23,7 @@ from lifelong.experiments.stored import (
 )
 from lifelong.learners.registry import MethodError
 from lifelong.learners.registry import method as method_named
+from lifelong.persistence.files import directory_lock, make_directory
 from lifelong.training.budget import with_new_names
 
 
@@ -51,6 +52,12 @@ def pack(out: Path, source: Path | None = None) -> Packed:
     A run that both have stays as it is in OUT. Files of OUT go once they are in a pack; the other
     directory is only read. Nothing damaged is lost: a file stays, a pack gets another name.
     """
+    make_directory(out)
+    with directory_lock(out):  # two that pack at once would each drop what the other has added
+        return _pack(out, source)
+
+
+def _pack(out: Path, source: Path | None) -> Packed:
     ours = _found(out)
     theirs = _found(source) if source is not None else _Found({}, (), ())
     together = (*theirs.packed, *theirs.files.values(), *ours.packed, *ours.files.values())
