@@ -1,13 +1,18 @@
 """Recipes at both sizes, the names that they know, and the settings that they take."""
 
+import re
 from pathlib import Path
 
+import msgspec
+import numpy as np
 import pytest
 
 from lifelong.experiments import choices as tuned
 from lifelong.experiments import recipes
 from lifelong.experiments.choices import Choice, Trial, write_choices
+from lifelong.experiments.configuration import differences
 from lifelong.experiments.recipes import RECIPES, RecipeError, recipe
+from lifelong.learners.den.variants import newcomers_only
 from lifelong.learners.registry import METHODS
 
 
@@ -100,3 +105,48 @@ def test_stored_choices_fit_their_methods() -> None:
         chosen = recipe(name, "paper")
         for method in tuned.tuned(chosen.data.name).methods:
             assert method in METHODS
+
+
+def test_the_ablation_changes_one_thing_at_a_time_and_shares_what_is_whole() -> None:
+    chosen, third = recipe("ablation-variation", "paper"), recipe("figure3-variation", "paper")
+    made = {entry.label: chosen.configuration(entry, 0) for entry in chosen.entries}
+    whole = {entry.label: third.configuration(entry, 0) for entry in third.entries}
+    for name in ("DEN", "DNN-STL", "DNN-MTL"):
+        assert made[name].key == whole[name].key
+    assert differences(made["DEN"], made["DEN without distillation"]).startswith(
+        "settings.distillation is"
+    )
+    assert made["DNN-STL without l1"].settings["mu"] == 0.0
+    newcomers, written = made["DEN, newcomers only"].settings, newcomers_only()
+    assert all(newcomers[name] == getattr(written, name) for name in ("head_l1", "k"))
+
+
+def test_the_published_set_up() -> None:
+    """van de Ven and Tolias, 2019: whatever was tuned on this data must not get in."""
+    chosen = recipe("published-permuted", "paper")
+    assert (chosen.network.widths, chosen.data.tasks) == ((1000, 1000), 10)
+    for entry in chosen.entries:
+        settings = chosen.configuration(entry, 1).settings
+        budget = settings["budget"]
+        assert (settings["mu"], settings["heads"]) == (0.0, "one")
+        assert (budget["steps"], budget["batch_size"], budget["learning_rate"]) == (5000, 256, 1e-4)
+        assert settings.get("strength") == {"DNN-EWC": 100.0, "SI": 10.0}.get(entry.method)
+
+
+def test_the_docs_have_the_accuracies_that_are_stored_beside_the_published_ones() -> None:
+    project = Path(__file__).resolve().parents[2]
+    text = (project / "docs" / "baselines.md").read_text(encoding="utf-8")
+    published = {
+        entry.label.partition(" (published: ")[0]: entry.label[-7:-1]
+        for entry in recipe("published-permuted", "paper").entries
+    }
+    runs = msgspec.json.decode((project / "results" / "published.json").read_bytes())["runs"]
+    tested = [run for run in runs if run["rows"] == "test"]
+    assert len(tested) == 6
+    for run in tested:
+        assert run["accuracy"] == pytest.approx(np.mean(run["by_task"]), abs=1e-6)
+        row = re.compile(
+            rf"\| {run['method']} \| {published[run['method']]} ± 0\.\d+ \| {run['accuracy']:.4f} "
+            rf"\| {np.mean(run['just_learned']):.4f} \| {run['strength']:g} \| {run['seed']} \|"
+        )
+        assert row.search(text), row.pattern

@@ -12,7 +12,7 @@ from tyro.conf import Positional, arg
 
 from lifelong.cli.catalogue import data_command, list_command
 from lifelong.cli.common import Refusal
-from lifelong.cli.making import run_command, tune_command
+from lifelong.cli.making import pack_command, run_command, tune_command
 from lifelong.cli.showing import figure_command, reproduce_command, table_command
 from lifelong.evaluation.runs import Run, RunError
 from lifelong.extras import MissingExtraError
@@ -28,6 +28,7 @@ _app.command(name="list")(list_command)
 _app.command(name="table")(table_command)
 _app.command(name="figure")(figure_command)
 _app.command(name="tune")(tune_command)
+_app.command(name="pack")(pack_command)
 _app.command(name="data")(data_command)
 _app.command(name="reproduce")(reproduce_command)
 

@@ -1,4 +1,4 @@
-"""Commands that train: `run` and `tune`."""
+"""Commands that make what is stored: `run`, `tune` and `pack`."""
 
 import os
 import shlex
@@ -144,6 +144,41 @@ def tune_command(
         console = Console()
         console.print(two_columns("Chosen", {m: _in_words(c.settings) for m, c in chosen.items()}))
         console.print(f"in {file}", highlight=False, soft_wrap=True)
+
+
+def pack_command(
+    out: Out = RESULTS,
+    source: Annotated[Path | None, arg(name="from", metavar="DIR")] = None,
+    unpack: bool = False,
+) -> None:
+    """Pack finished runs into one compressed file for each data set, as they are kept in git.
+
+    Everything that reads runs finds them there. Exit code 1 if some were damaged and left out.
+
+    Args:
+        out: Directory in which `lifelong run` stored the runs.
+        source: Another such directory whose runs to add, those of version 0.1 under the names that
+            settings have now; it is only read.
+        unpack: Make a file of each run again instead, for `lifelong report`.
+    """
+    if unpack and source is not None:
+        raise Refusal("--unpack takes no --from: pack what is there into --out first", 2)
+    with plainly():
+        from lifelong.experiments import pack
+
+        made = pack.unpack(out) if unpack else pack.pack(out, source)
+        for line in made.left_out:
+            print(f"lifelong: left out: {line}", file=sys.stderr)
+        if not made.runs:
+            raise Refusal(
+                f"no stored run in {(source or out) / 'runs'}; make some with `lifelong run`, or "
+                "say where they are with --out or --from",
+                1,
+            )
+        for file, count in made.runs.items():
+            print(f"{file}: {count} runs")
+        if made.left_out:
+            raise Refusal(f"{len(made.left_out)} left out, named above", 1)
 
 
 @contextmanager

@@ -50,7 +50,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         about: what the method is, in words.
         command: that makes this run again; empty where there is none.
         data: name of the data set, as `lifelong.tasks.datasets.load` knows it.
-        source: where the data came from, in words: the original or a look-alike.
+        source: where the data came from, in words.
+        look_alike: whether the data only resembles what the data set is named after.
         tasks: names in the order in which they were learned.
         inputs: shape of one input.
         widths: units of each group in the base network.
@@ -71,6 +72,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     command: str
     data: str
     source: str
+    look_alike: bool = False
     tasks: tuple[str, ...]
     inputs: tuple[int, ...]
     widths: dict[str, int]

@@ -1,4 +1,4 @@
-"""Settings that were chosen on validation data, one JSON file for each data set, in `choices/`.
+"""Settings that were chosen on validation data, one JSON file for each data set, in `chosen/`.
 
 `lifelong tune` writes them and the recipes use them; where there is no file, or none for a method,
 its defaults hold.

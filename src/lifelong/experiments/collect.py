@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import final
 
 from lifelong.experiments.recipes import Entry, Recipe
-from lifelong.experiments.stored import RunPaths, StoredError, failure, find
+from lifelong.experiments.stored import RunPaths, StoredError, failure, find, read_pack
 from lifelong.reproduction.measured import Measured
 
 
@@ -32,7 +32,7 @@ def collect(
     places = RunPaths(out)
     measured: list[Measured] = []
     missing: list[str] = []
-    damaged: list[str] = []
+    damaged = list(read_pack(places.pack(recipe.data.name)).damaged)
     for entry in recipe.chosen(methods, parts):
         for seed in seeds:
             configuration = recipe.configuration(entry, seed)

@@ -12,8 +12,8 @@ from lifelong.reproduction.figures import TITLES, write_combined, write_figure
 from lifelong.reproduction.page import Chosen, page, read_summary, write_summary
 
 SUMMARY = "summary.json"
-_TO_TRY = ("rehearsal",)
-_FORMATS = ("png", "csv")
+_NOT_ON_THE_PAGE = ("rehearsal", "ablation-variation", "published-permuted")  # tables have them
+_FORMATS = ("png",)
 _DATA = {
     "figure3-awa": "AWA",
     "figure3-animals50": "50 animals, in the place of AWA",
@@ -38,10 +38,10 @@ def reproduce(out: Path, to: Path) -> Reproduced:
     damaged: list[str] = []
     figures: list[Path] = []
     for name in RECIPES:
-        if name in _TO_TRY:
+        if name in _NOT_ON_THE_PAGE:
             continue
         chosen, found = _largest(name, out)
-        damaged += found.damaged
+        damaged += [line for line in found.damaged if line not in damaged]
         evidence[name] = _evidence(chosen, found)
         if found.measured:
             figures += write_figure(name, chosen.size, found.measured, out / "figures", _FORMATS)
@@ -50,7 +50,7 @@ def reproduce(out: Path, to: Path) -> Reproduced:
     summary.parent.mkdir(parents=True, exist_ok=True)
     summary.write_bytes(write_summary(findings(evidence)))
     found_out = read_summary(summary.read_bytes())
-    pictures = [str(_from(to.parent, file)) for file in figures if file.suffix == ".png"]
+    pictures = [str(_from(to.parent, file)) for file in figures]
     text = page(found_out, evidence, pictures, _choices())
     to.write_text(text, encoding="utf-8")
     return Reproduced(found_out, [summary, to, *figures], damaged)
@@ -71,8 +71,7 @@ def _evidence(chosen: Recipe, found: Collected) -> Evidence:
     measured = bool(found.measured)
     size = chosen.size if measured else "paper"
     data = title if size == "paper" else f"{title}, at a small size"
-    source = found.measured[0].run.source if measured else ""
-    look_alike = " (look-alike)" if "look-alike" in source else ""
+    look_alike = " (look-alike)" if measured and found.measured[0].run.look_alike else ""
     command = f"lifelong run {chosen.name} --size {size}"
     return Evidence(chosen.name, size, data + look_alike, command, found.measured)
 

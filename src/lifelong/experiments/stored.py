@@ -1,28 +1,34 @@
-"""Runs on disk: a JSON file each, there whole or not at all, and read only if it is what it seems.
+"""Runs on disk: whole or not at all, and read only if they are what they seem.
 
-A file is a `Run`, so that whatever reads runs reads it, with two more members: `experiment` (the
-configuration, its key and the device) and `checksum` (of all the rest). Scores are rounded to six
-decimals and drifts to three digits: that is finer than any seed repeats, and a quarter of the size.
+While runs are made each is a file of its own, so that writers do not meet and a kill costs nothing;
+`lifelong pack` puts finished ones into one compressed file for each data set. Either way a run is
+one line of JSON: a `Run`, so that whatever reads runs reads it, with two more members: `experiment`
+(the configuration, its key and the device) and `checksum` (of all the rest). Scores are rounded to
+six decimals and drifts to three digits: that is finer than any seed repeats, and a quarter of the
+size.
 
     OUT/runs/DATA/METHOD-seed-N-KEY.json      a finished run
+    OUT/runs/DATA.jsonl.xz                    finished runs, packed: one line each
     OUT/failed/DATA/METHOD-seed-N-KEY.json    why one failed, until it succeeds
     OUT/models/DATA/METHOD-seed-N-KEY/        its final model
     OUT/working/DATA/METHOD-seed-N-KEY/       what a killed run goes on from
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+import lzma
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, final
 
 import msgspec
 
 from lifelong.evaluation.runs import Run, RunError
-from lifelong.experiments.configuration import Configuration, differences
+from lifelong.experiments.configuration import Configuration, differences, slug
 
 RUNS, FAILED, MODELS, WORKING = "runs", "failed", "models", "working"
-DAMAGED = ".damaged"
+PACKED, DAMAGED = ".jsonl.xz", ".damaged"
 _DECIMALS = 6
 _DIGITS = 3
 
@@ -43,10 +49,19 @@ class Experiment(msgspec.Struct, frozen=True):
 @final
 @dataclass(frozen=True)
 class StoredRun:
-    """One file."""
+    """One run, and what it was made by."""
 
     experiment: Experiment
     run: Run
+
+
+@final
+@dataclass(frozen=True)
+class Pack:
+    """The runs in a packed file by their keys, and what is damaged in it, in words."""
+
+    runs: Mapping[str, StoredRun]
+    damaged: tuple[str, ...] = ()
 
 
 @final
@@ -69,6 +84,9 @@ class RunPaths:
 
     def run(self, configuration: Configuration) -> Path:
         return self.out / RUNS / f"{configuration.place}.json"
+
+    def pack(self, data: str) -> Path:
+        return self.out / RUNS / f"{slug(data)}{PACKED}"
 
     def failed(self, configuration: Configuration) -> Path:
         return self.out / FAILED / f"{configuration.place}.json"
@@ -112,10 +130,14 @@ def read(file: Path) -> StoredRun:
 
 
 def find(places: RunPaths, configuration: Configuration) -> StoredRun | None:
-    """The run of this configuration, if it is there."""
+    """The run of this configuration: in a file of its own, or else packed.
+
+    A file that is damaged is refused. A packed run that is damaged counts as not there, so that it
+    is made again; `Pack.damaged` names it.
+    """
     file = places.run(configuration)
     if not file.exists():
-        return None
+        return read_pack(places.pack(configuration.data)).runs.get(configuration.key)
     stored = read(file)
     found = stored.experiment.configuration
     if found != configuration:
@@ -123,6 +145,38 @@ def find(places: RunPaths, configuration: Configuration) -> StoredRun | None:
             f"{file}: a run of another configuration: {differences(found, configuration)}"
         )
     return stored
+
+
+def read_pack(file: Path) -> Pack:
+    """Every run in a packed file, none where there is no file; read once by each process."""
+    try:
+        status = file.stat()
+    except FileNotFoundError:
+        return Pack({})
+    return _read_pack(file, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=16)
+def _read_pack(file: Path, _written: int, _size: int) -> Pack:
+    try:
+        lines = lzma.decompress(file.read_bytes()).splitlines()
+    except (lzma.LZMAError, EOFError) as error:
+        return Pack({}, (f"{file}: not a pack of runs: {error}",))
+    runs: dict[str, StoredRun] = {}
+    damaged: list[str] = []
+    for number, line in enumerate(lines, 1):
+        try:
+            stored = from_json(line)
+            runs[stored.experiment.key] = stored
+        except StoredError as error:
+            damaged.append(f"{file}, line {number}: {error}")
+    return Pack(runs, tuple(damaged))
+
+
+def packed(runs: Iterable[StoredRun]) -> bytes:
+    """What `read_pack` reads: the same bytes for the same runs, in whatever order they come."""
+    ordered = sorted(runs, key=lambda stored: stored.experiment.configuration.place)
+    return lzma.compress(b"".join(map(to_json, ordered)), preset=lzma.PRESET_EXTREME | 9)
 
 
 def failure(places: RunPaths, configuration: Configuration) -> Failure | None:

@@ -264,7 +264,7 @@ def _notes(runs: Sequence[Run]) -> list[str]:
     given = [f"{run.method}, seed {run.seed}: {note}" for run in runs for note in run.warnings]
     seeds = len({run.seed for run in runs})
     scored = any(run.scores for run in runs)
-    if "look-alike" in runs[0].source:
+    if runs[0].look_alike:
         given.append("The data is a look-alike of the original: compare methods, not with papers.")
     if seeds == 1 and scored:
         given.append("One seed: differences in the third decimal say little.")

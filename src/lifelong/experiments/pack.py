@@ -1,0 +1,128 @@
+"""Finished runs into one compressed file for each data set; runs of version 0.1 under new names."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import msgspec
+
+from lifelong.experiments.perform import keep
+from lifelong.experiments.stored import (
+    PACKED,
+    RUNS,
+    Experiment,
+    RunPaths,
+    StoredError,
+    StoredRun,
+    packed,
+    read,
+    read_pack,
+    set_aside,
+    to_json,
+)
+from lifelong.learners.registry import MethodError
+from lifelong.learners.registry import method as method_named
+from lifelong.persistence.files import directory_lock, make_directory
+from lifelong.training.budget import with_new_names
+
+
+@final
+@dataclass(frozen=True)
+class Packed:
+    """The packs, written or read, with the number of runs in each; what was left out, and why."""
+
+    runs: dict[Path, int]
+    left_out: tuple[str, ...]
+
+
+@final
+@dataclass(frozen=True)
+class _Found:
+    """The runs of a directory by their files and in its packs; what cannot be read, in words."""
+
+    files: dict[Path, StoredRun]
+    packed: tuple[StoredRun, ...]
+    left_out: tuple[str, ...]
+
+
+def pack(out: Path, source: Path | None = None) -> Packed:
+    """Pack the finished runs of a directory, with those of another one where it is given.
+
+    A run that both have stays as it is in OUT. Files of OUT go once they are in a pack; the other
+    directory is only read. Nothing damaged is lost: a file stays, a pack gets another name.
+    """
+    make_directory(out)
+    with directory_lock(out):  # two that pack at once would each drop what the other has added
+        return _pack(out, source)
+
+
+def _pack(out: Path, source: Path | None) -> Packed:
+    ours = _found(out)
+    theirs = _found(source) if source is not None else _Found({}, (), ())
+    together = (*theirs.packed, *theirs.files.values(), *ours.packed, *ours.files.values())
+    by_data: dict[str, dict[str, StoredRun]] = {}
+    for stored in together:
+        experiment = stored.experiment
+        by_data.setdefault(experiment.configuration.data, {})[experiment.key] = stored
+    written = {_write(out, data, runs): len(runs) for data, runs in sorted(by_data.items())}
+    for file in ours.files:
+        file.unlink()
+    return Packed(written, theirs.left_out + ours.left_out)
+
+
+def unpack(out: Path) -> Packed:
+    """Make a file of each packed run again; packs go unless something in them is damaged."""
+    places, written, left_out = RunPaths(out), dict[Path, int](), list[str]()
+    for file in _packs(out):
+        found = read_pack(file)
+        for stored in found.runs.values():
+            keep(places.run(stored.experiment.configuration), to_json(stored))
+        written[file] = len(found.runs)
+        left_out += found.damaged
+        if not found.damaged:
+            file.unlink()
+    return Packed(written, tuple(left_out))
+
+
+def _packs(directory: Path) -> list[Path]:
+    return sorted((directory / RUNS).glob(f"*{PACKED}"))
+
+
+def _found(directory: Path) -> _Found:
+    files: dict[Path, StoredRun] = {}
+    left_out: list[str] = []
+    for file in sorted((directory / RUNS).glob("*/*.json")):
+        try:
+            files[file] = carried_over(read(file))
+        except (StoredError, MethodError) as error:
+            left_out.append(f"{file}: {error}" if isinstance(error, MethodError) else str(error))
+    packs = [read_pack(file) for file in _packs(directory)]
+    left_out += [line for each in packs for line in each.damaged]
+    return _Found(files, tuple(run for p in packs for run in p.runs.values()), tuple(left_out))
+
+
+def _write(out: Path, data: str, runs: Mapping[str, StoredRun]) -> Path:
+    file = RunPaths(out).pack(data)
+    if read_pack(file).damaged:
+        set_aside(file)
+    keep(file, packed(runs.values()))
+    return file
+
+
+def carried_over(stored: StoredRun) -> StoredRun:
+    """A run with the names that settings have now, and so with another key where some changed.
+
+    Version 0.1 told only in the words of the source that data is a look-alike.
+    """
+    experiment, run = stored.experiment, stored.run
+    kind = method_named(experiment.configuration.method).learner.settings_type
+
+    def renamed(settings: Mapping[str, Any]) -> dict[str, Any]:
+        return with_new_names(settings, kind)
+
+    settings = renamed(experiment.configuration.settings)
+    configuration = msgspec.structs.replace(experiment.configuration, settings=settings)
+    look_alike = run.look_alike or "look-alike" in run.source
+    run = msgspec.structs.replace(run, settings=renamed(run.settings), look_alike=look_alike)
+    return StoredRun(Experiment(configuration.key, configuration, experiment.device), run)
