@@ -261,7 +261,7 @@ def test_seeds_may_have_tasks_of_their_own() -> None:
 
 
 def test_a_look_alike_and_a_single_seed_are_said_to_be_so() -> None:
-    text = page([msgspec.structs.replace(made_up(3), source="a look-alike of it")])
+    text = page([msgspec.structs.replace(made_up(3), look_alike=True)])
     assert "look-alike of the original" in text
     assert "One seed" in text
 
