@@ -36,7 +36,8 @@ def _refused(capsys: pytest.CaptureFixture[str], command: str) -> tuple[int, str
     [
         ("run figure3-variaton", 2, "did you mean figure3-variation?"),
         ("run figure4 --methods DEN-Dynamc", 2, "did you mean DEN-Dynamic?"),
-        ("run figure4 --methods DEN", 2, "recipe figure4 has no method 'DEN'"),
+        ("run figure4 --parts capcity", 2, "recipe figure4 has no part 'capcity'"),
+        ("run rehearsal --engine locl", 2, "no engine 'locl'; did you mean local?"),
         ("run rehearsal --seeds zero", 2, "whole numbers and ranges, such as 0-4, not 'zero'"),
         ("run rehearsal --seeds 3-", 2, "not '3-'"),
         ("run rehearsal --jobs 0", 2, "--jobs must be 1 or more, not 0"),
@@ -47,7 +48,7 @@ def _refused(capsys: pytest.CaptureFixture[str], command: str) -> tuple[int, str
         ("figure rehearsal --formats gif", 2, "--formats are of png, svg, pdf, csv, not 'gif'"),
         ("tune DEN --data digits --seeds 0-4", 2, "seeds must be 100 or more"),
         ("tune DEN --data digts", 2, "did you mean digits?"),
-        ("data check mnst", 1, "did you mean 'mnist'?"),
+        ("data check mnst", 1, "did you mean mnist?"),
         ("data check features:nothing.npz", 1, "are not in"),
     ],
 )

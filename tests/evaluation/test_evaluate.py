@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, roc_auc_score
 
-from lifelong.evaluation.evaluate import accuracy, auroc, evaluate, score, steps, timed
+from lifelong.evaluation.evaluate import evaluate, score, steps, timed
+from lifelong.evaluation.metrics import accuracy, auroc
 from lifelong.records import Capacity, StageRecord
 from lifelong.tasks.datasets import load
 from lifelong.tasks.streams import Stream

@@ -13,8 +13,7 @@ import pytest
 from rich.console import Console
 from tiny import configuration, job, tiny_recipe, without_times
 
-from lifelong.experiments import runner as running
-from lifelong.experiments.engines import Doing, Done, Failed, _next, run_jobs
+from lifelong.experiments.engines import Doing, Done, Engine, Failed, _next, run_jobs
 from lifelong.experiments.perform import Job, perform
 from lifelong.experiments.recipes import recipe
 from lifelong.experiments.runner import jobs_of, run
@@ -74,14 +73,16 @@ def _here(jobs: Sequence[Job], _workers: int) -> Iterator[Done]:
         yield Done(each, perform(each))
 
 
+HERE = Engine("here", "in this process", _here)
+
+
 def test_a_damaged_run_is_named_left_aside_and_made_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(running, "run_jobs", _here)
     made = perform(job(tmp_path, "DNN-MTL"))
     file = RunPaths(tmp_path).run(configuration("DNN-MTL"))
     file.write_bytes(file.read_bytes()[:-30])
-    counts = run([job(tmp_path, "DNN-MTL")], workers=1, console=Console())
+    counts = run([job(tmp_path, "DNN-MTL")], workers=1, console=Console(), engine=HERE)
     assert f"{file}: not a stored run" in capsys.readouterr().out.replace("\n", "")
     assert counts.damaged == [f"{file}.damaged"]
     assert len(counts.made) == 1

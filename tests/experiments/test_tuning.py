@@ -14,9 +14,8 @@ from lifelong.experiments.configuration import NetworkPlan
 from lifelong.experiments.perform import Job, perform
 from lifelong.experiments.recipes import Entry
 from lifelong.experiments.runner import RunCounts
-from lifelong.experiments.spaces import Range
 from lifelong.experiments.tuning import Tuning, TuningError, tunable
-from lifelong.learners.registry import METHODS
+from lifelong.learners.registry import METHODS, Range
 
 QUIET = Console(quiet=True)
 
@@ -26,8 +25,7 @@ def performed(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     """Jobs run here and now, on a tiny network."""
     jobs: list[Job] = []
 
-    def run(given: Sequence[Job], *, workers: int, console: Console) -> RunCounts:
-        del workers, console
+    def run(given: Sequence[Job], **_how: object) -> RunCounts:
         for job in given:
             perform(job)
         jobs.extend(given)
@@ -119,7 +117,8 @@ def test_a_trial_wins_by_size_only_where_the_recipe_says_how_far(
         tune, "RECIPES", {"rehearsal": lambda size: replace(plain(size), entries=entries)}
     )
     monkeypatch.setattr(tune, "CEILING", 0.0)  # what the defaults need, then
-    monkeypatch.setattr(tune, "SPACES", {"DEN": {"initial_width": Range(0.2, 1.0)}})
+    row = replace(METHODS["DEN"], space={"initial_width": Range(0.2, 1.0)})
+    monkeypatch.setattr(tune, "method_named", lambda _name: row)
     chosen = tune.tune(["DEN"], _tuning(tmp_path, trials=2), workers=1, console=QUIET, command=str)
     defaults, wide = chosen["DEN"].trials
     assert wide.capacity > defaults.capacity

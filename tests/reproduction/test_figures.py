@@ -9,7 +9,8 @@ import pytest
 from known_runs import measured
 
 from lifelong.learners.registry import METHODS
-from lifelong.reproduction import figure3, figure4, figure5, style
+from lifelong.looks import LOOKS, look
+from lifelong.reproduction import figure3, figure4, figure5
 from lifelong.reproduction.claims import Evidence
 from lifelong.reproduction.figures import write_combined, write_figure
 from lifelong.reproduction.measured import CAPACITY, Measured, mean, rows
@@ -122,8 +123,9 @@ def test_the_csv_has_every_point_that_is_drawn() -> None:
 
 
 def test_every_method_has_a_look_of_its_own() -> None:
-    assert set(style.LOOKS) == set(METHODS)
-    assert len({look.colour for look in style.LOOKS.values()}) == len(style.LOOKS)
+    assert {look(name) for name in METHODS} == set(LOOKS.values())
+    assert len({look(name).colour for name in METHODS}) == len(METHODS)
+    assert look("unheard of") == look("unheard of") != look("unheard of too")
 
 
 @pytest.mark.parametrize("recipe", ["figure3-variation", "figure4", "figure5"])

@@ -10,21 +10,21 @@ from lifelong.cli.common import Refusal, plainly, print_json, two_columns
 
 
 def list_command(json: bool = False) -> None:
-    """Tell which recipes, methods and data sets there are, and whether their files are.
+    """Tell which recipes, methods, data sets, metrics and engines there are; whether files are.
 
     Args:
         json: As JSON.
     """
     with plainly():
+        from lifelong.evaluation.metrics import METRICS
+        from lifelong.experiments.engines import ENGINES
         from lifelong.experiments.recipes import RECIPES
         from lifelong.learners.registry import METHODS
-        from lifelong.tasks.datasets import names
+        from lifelong.tasks.datasets import DATASETS, files_present
         from lifelong.tasks.datasets.files import data_directory
-        from lifelong.tasks.datasets.presence import files_present
 
         recipes = [named("paper") for named in RECIPES.values()]
-        sets = [name for name in names() if not name.startswith("features:")]
-        sets += sorted({r.data.name for r in recipes if r.data.name not in sets})
+        sets = [*DATASETS, *sorted({r.data.name for r in recipes} - DATASETS.keys())]
         there = {name: files_present(name) for name in sets}
         if json:
             print_json(
@@ -38,6 +38,8 @@ def list_command(json: bool = False) -> None:
                         for m in METHODS.values()
                     ],
                     "data": [{"name": n, "files": found} for n, found in there.items()],
+                    "metrics": [{"name": m.name, "label": m.label} for m in METRICS.values()],
+                    "engines": [{"name": e.name, "about": e.about} for e in ENGINES.values()],
                 }
             )
             return
@@ -49,6 +51,8 @@ def list_command(json: bool = False) -> None:
                 f"Data sets; files in {data_directory()}",
                 {name: "there" if found else "not there" for name, found in there.items()},
             ),
+            two_columns("Metrics", {m.name: m.heading for m in METRICS.values()}),
+            two_columns("Engines", {e.name: e.about for e in ENGINES.values()}),
         )
 
 
@@ -71,9 +75,8 @@ def data_command(
         json: Print what was found as JSON.
     """
     with plainly():
-        from lifelong.tasks.datasets import load
+        from lifelong.tasks.datasets import files_present, load
         from lifelong.tasks.datasets.files import data_directory
-        from lifelong.tasks.datasets.presence import files_present
 
         place = data_directory(data_dir)
         if action == "check" and not files_present(name, data_dir):

@@ -33,6 +33,7 @@ class Refusal(Exception):
 @contextmanager
 def plainly() -> Iterator[None]:
     """Errors that a user can mend, as a message and an exit code."""
+    from lifelong.experiments.engines import EngineError
     from lifelong.experiments.recipes import RecipeError
     from lifelong.experiments.stored import StoredError
     from lifelong.experiments.tuning import TuningError
@@ -42,7 +43,7 @@ def plainly() -> Iterator[None]:
 
     try:
         yield
-    except (RecipeError, MethodError, TuningError) as error:
+    except (RecipeError, MethodError, TuningError, EngineError) as error:
         raise Refusal(str(error), 2) from error
     except (DataError, StoredError, SettingError) as error:
         raise Refusal(str(error), 1) from error

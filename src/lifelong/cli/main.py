@@ -17,6 +17,7 @@ from lifelong.cli.showing import figure_command, reproduce_command, table_comman
 from lifelong.evaluation.runs import Run, RunError
 from lifelong.extras import MissingExtraError
 from lifelong.persistence.models import ModelFileError
+from lifelong.plugins import PluginError
 from lifelong.tasks.task import TaskError
 
 _ABOUT = """Networks that keep learning, task after task, and grow only where they must.
@@ -150,7 +151,7 @@ def main(args: Sequence[str] | None = None) -> None:
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
         _stop(f"{error.strerror or error}{where}", 1)
-    except (TaskError, RunError, ModelFileError, MissingExtraError) as error:
+    except (TaskError, RunError, ModelFileError, MissingExtraError, PluginError) as error:
         _stop(str(error), 1)
     except KeyboardInterrupt:
         _stop("stopped; nothing was written", 130)

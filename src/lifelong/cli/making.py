@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from rich.console import Console
 from tyro.conf import Positional, arg
@@ -26,6 +26,8 @@ from lifelong.cli.common import (
     two_columns,
 )
 
+EngineName: TypeAlias = Annotated[str, arg(metavar="ENGINE")]
+
 if TYPE_CHECKING:
     from lifelong.experiments.recipes import Recipe
 
@@ -40,6 +42,7 @@ def run_command(
     jobs: Annotated[int | None, arg(metavar="N")] = None,
     out: Out = RESULTS,
     device: Annotated[str, arg(metavar="cpu|cuda")] = "cpu",
+    engine: EngineName = "local",
     json: bool = False,
 ) -> None:
     """Make the runs of an experiment and store them; `lifelong list` tells which there are.
@@ -56,24 +59,26 @@ def run_command(
         jobs: Runs at the same time, one thread each; as many as there are cores unless given.
         out: Directory to store them in.
         device: To train on.
+        engine: Where to make the runs; `lifelong list` names the engines.
         json: Print what became of the runs as JSON.
     """
     with plainly():
+        from lifelong.experiments.engines import ENGINES
         from lifelong.experiments.recipes import recipe as named
         from lifelong.experiments.runner import jobs_of, run
 
-        chosen = named(recipe, size)
+        chosen = named(recipe, size, methods)
         asked = seed_numbers(seeds) or chosen.seeds
         todo = jobs_of(
             chosen, seeds=asked, methods=methods, parts=parts, out=out, device=_device(device)
         )
-        workers = _workers(jobs)
+        workers, place = _workers(jobs), ENGINES.named(engine)
         _require_data(chosen)
         console = Console(stderr=json)
         if chosen.reduced:
             console.print(f"Small: {chosen.reduced}.", markup=False, highlight=False)
         with _resumable():
-            counts = run(todo, workers=workers, console=console)
+            counts = run(todo, workers=workers, console=console, engine=place)
         if json:
             print_json(counts)
         else:
@@ -103,6 +108,7 @@ def tune_command(
     jobs: Annotated[int | None, arg(metavar="N")] = None,
     out: Out = RESULTS / "tuning",
     choices: Annotated[Path | None, arg(metavar="DIR")] = None,
+    engine: EngineName = "local",
     json: bool = False,
 ) -> None:
     """Choose the settings of methods on validation data; the recipes use what was chosen.
@@ -119,16 +125,18 @@ def tune_command(
         tasks: How many of the stream's, from the first.
         jobs: Runs at the same time, one thread each; as many as there are cores unless given.
         out: Directory to store the trials in.
+        engine: Where to make the runs; `lifelong list` names the engines.
         choices: Directory to write what was chosen to; the package's own unless given.
         json: Print what was chosen as JSON.
     """
     with plainly():
         from lifelong.experiments.choices import DIRECTORY, write_choices
+        from lifelong.experiments.engines import ENGINES
         from lifelong.experiments.tuning import Tuning, tune
 
         tuning = Tuning(data, size, trials, seed_numbers(seeds), tasks, out)
         words = f"--data {data} --size {size} --trials {trials} --seeds {' '.join(seeds)}"
-        workers = _workers(jobs)
+        workers, place = _workers(jobs), ENGINES.named(engine)
         with _resumable():
             chosen = tune(
                 methods,
@@ -136,6 +144,7 @@ def tune_command(
                 workers=workers,
                 console=Console(stderr=json),
                 command=lambda method: f"lifelong tune {method} {words} --tasks {tasks}",
+                engine=place,
             )
         file = write_choices(data, chosen, choices or DIRECTORY)
         if json:
@@ -214,8 +223,7 @@ def _workers(jobs: int | None) -> int:
 
 def _require_data(recipe: "Recipe") -> None:
     """Fetch what is not there, or say where to put it, once and not in every run."""
-    from lifelong.tasks.datasets import load
-    from lifelong.tasks.datasets.presence import files_present
+    from lifelong.tasks.datasets import files_present, load
 
     if not files_present(recipe.data.name):
         load(recipe.data.name, recipe.seeds[0], None, **recipe.data.options)

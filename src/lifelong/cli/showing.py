@@ -59,7 +59,7 @@ def table_command(
         from lifelong.experiments.recipes import recipe as named
         from lifelong.reproduction.table import as_csv, as_records, as_table
 
-        chosen = named(recipe, size)
+        chosen = named(recipe, size, methods)
         found = collect(
             chosen, out, seeds=seed_numbers(seeds) or chosen.seeds, methods=methods, parts=parts
         )
@@ -111,7 +111,7 @@ def figure_command(
         unknown = [name for name in formats if name not in FORMATS]
         if unknown:
             raise Refusal(f"--formats are of {', '.join(FORMATS)}, not {unknown[0]!r}", 2)
-        chosen = named(recipe, size)
+        chosen = named(recipe, size, methods)
         found = collect(chosen, out, seeds=seed_numbers(seeds) or chosen.seeds, methods=methods)
         _require_some(found, chosen, out)
         _tell_what_is_not_there(found, most=0)

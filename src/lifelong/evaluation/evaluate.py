@@ -1,21 +1,17 @@
-"""How well a learner knows its tasks: AUROC and accuracy, task after task.
-
-AUROC is the paper's measure. A binary task scores the mean over its outputs (subtasks), a task of
-classes the mean over its classes, each against the rest. Accuracy is the share of right answers: of
-binary outputs at a threshold of one half, of classes by the largest probability.
-"""
+"""How well a learner knows its tasks: every metric, task after task."""
 
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeAlias, final
+from typing import Any, Protocol, final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lifelong.evaluation.metrics import METRICS
 from lifelong.evaluation.results import ResultMatrix
 from lifelong.extras import require_extra
 from lifelong.records import Capacity
@@ -23,8 +19,6 @@ from lifelong.tasks.streams import Stream
 from lifelong.tasks.task import Examples, Kind, Task, TaskError
 
 require_extra("sklearn", extra="evaluation")  # now, and not after hours of learning
-
-Metric: TypeAlias = Callable[[Kind, NDArray[Any], NDArray[Any]], float]
 
 BATCH = 2048  # rows predicted at once
 
@@ -91,32 +85,13 @@ def timed(learn: Callable[[], Any]) -> tuple[Any, float]:
     return record, max(time.perf_counter() - start, getattr(record, "seconds", 0.0))
 
 
-def auroc(kind: Kind, labels: NDArray[Any], probabilities: NDArray[Any]) -> float:
-    """Mean area under the ROC curve: over the outputs, or over the classes against the rest."""
-    from sklearn.metrics import roc_auc_score
-
-    hits = labels if kind is Kind.BINARY else labels[:, None] == np.arange(probabilities.shape[1])
-    columns = zip(hits.T, probabilities.T, strict=True)
-    return float(np.mean([roc_auc_score(truth, score) for truth, score in columns]))
-
-
-def accuracy(kind: Kind, labels: NDArray[Any], probabilities: NDArray[Any]) -> float:
-    """Share of right answers."""
-    if kind is Kind.BINARY:
-        return float(((probabilities >= 0.5) == (labels == 1)).mean())
-    return float((probabilities.argmax(axis=1) == labels).mean())
-
-
-METRICS: dict[str, Metric] = {"auroc": auroc, "accuracy": accuracy}
-
-
 def score(
     learner: ContinualLearner, name: str, rows: Examples, *, kind: Kind, outputs: int
 ) -> dict[str, float]:
     """Every measure of one task on some rows of it."""
     labels, probabilities = _predicted(learner, name, rows)
     _check_predictions(name, (len(labels), outputs), probabilities)
-    return {measure: call(kind, labels, probabilities) for measure, call in METRICS.items()}
+    return {name: metric.score(kind, labels, probabilities) for name, metric in METRICS.items()}
 
 
 @final
@@ -138,6 +113,7 @@ class _SoFar:
         self._source = source
         self._known: list[_ScoredTask] = []
         self._rows: list[list[dict[str, float]]] = []
+        self._metrics = tuple(METRICS)
         self._capacity: list[Capacity] = []
         self._as_of: list[Capacity] = []
         self._seconds: list[float] = []
@@ -150,6 +126,8 @@ class _SoFar:
                 f"results of the tasks {done.tasks!r} do not begin this stream, whose tasks are "
                 f"{names!r}"
             )
+        # A metric that came since cannot be told of tasks whose moment has passed.
+        self._metrics = tuple(name for name in METRICS if name in done.scores)
         self._rows = [
             [{name: float(r[i, j]) for name, r in done.scores.items()} for j in range(i + 1)]
             for i in range(count)
@@ -181,7 +159,7 @@ class _SoFar:
         self._seconds.append(seconds)
         return ResultMatrix.of(
             [known.name for known in self._known],
-            {measure: self._matrix(measure) for measure in METRICS},
+            {measure: self._matrix(measure) for measure in self._metrics},
             capacity=self._capacity,
             as_of=self._as_of,
             seconds=self._seconds,

@@ -13,13 +13,15 @@ from typing import Any, Protocol, TypeAlias, final, runtime_checkable
 import msgspec
 import numpy as np
 
-from lifelong.evaluation.evaluate import METRICS, score, steps, timed
+from lifelong.evaluation.evaluate import score, steps, timed
+from lifelong.evaluation.metrics import METRICS
 from lifelong.evaluation.results import ResultMatrix
 from lifelong.evaluation.runs import Run, Summary
-from lifelong.learners import baselines
 from lifelong.learners.base import Learner
 from lifelong.learners.den import DEN
+from lifelong.learners.registry import METHODS
 from lifelong.networks.growing import GrowingNetwork
+from lifelong.networks.layout import Architecture
 from lifelong.networks.sharing import Sharing
 from lifelong.persistence.files import MOST, read_file
 from lifelong.persistence.models import MANIFEST, ModelFileError
@@ -77,11 +79,21 @@ FROM_THE_START = ResumePoint()
 @final
 @dataclass(frozen=True)
 class RunMetadata:
-    """Where a run comes from: the data's name, what its method is, the command that asks for it."""
+    """Where a run comes from.
+
+    Attributes:
+        data: name of the data set.
+        about: what the method is, in words.
+        command: that asks for the run.
+        method: its name; the learner's own unless given.
+        base: the network that capacity is counted against; the learner's own unless given.
+    """
 
     data: str = ""
     about: str = ""
     command: str = ""
+    method: str = ""
+    base: Architecture | None = None
 
 
 def no_progress(_method: str, _doing: str, _done: int) -> None:
@@ -111,7 +123,7 @@ def measure(
             if isinstance(learner, LearnsTogether)
             else _one_by_one(learner, stream, progress, kept)
         )
-    return _run(learner, outcome, stream.names, metadata, source=stream.source, notes=notes)
+    return _run(learner, outcome, stream.names, metadata, stream=stream, notes=notes)
 
 
 def measure_finetuning(
@@ -133,7 +145,7 @@ def measure_finetuning(
     with _noted() as notes:
         outcome = _together(learner, stream, progress, finetune)
     outcome = replace(outcome, seconds=before + outcome.seconds)
-    return _run(learner, outcome, stream.names, metadata, source=stream.source, notes=notes)
+    return _run(learner, outcome, stream.names, metadata, stream=stream, notes=notes)
 
 
 def model_run(path: Path) -> Run:
@@ -158,7 +170,7 @@ def load_model(path: Path) -> Learner[Any]:
         method = msgspec.json.decode(read_file(path / MANIFEST, most=MOST), type=_Named).method
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         method = DEN.method  # which knows best how to say what is wrong
-    known = {learner.method: learner for learner in _learners()}
+    known = {row.learner.method: row.learner for row in METHODS.values()}
     if method not in known:
         raise ModelFileError(
             f"{path}: holds a {method}, which this release does not know; it knows "
@@ -190,27 +202,23 @@ class _Named(msgspec.Struct):
     method: str
 
 
-def _learners() -> list[type[Learner[Any]]]:
-    classes = [DEN, *(getattr(baselines, name) for name in baselines.__all__)]
-    return [each for each in classes if issubclass(each, Learner)]
-
-
 def _run(
     learner: Learner[Any],
     outcome: _Outcome,
     tasks: tuple[str, ...],
     metadata: RunMetadata,
     *,
-    source: str = "",
+    stream: Stream | None = None,
     notes: Sequence[str] = (),
 ) -> Run:
     layout = learner.network.architecture.layout
     return Run(
-        method=learner.method,
+        method=metadata.method or learner.method,
         about=metadata.about,
         command=metadata.command,
         data=metadata.data,
-        source=source,
+        source="" if stream is None else stream.source,
+        look_alike=stream is not None and stream.look_alike,
         tasks=tasks,
         inputs=layout.inputs,
         widths=layout.groups,
@@ -218,7 +226,7 @@ def _run(
         settings=msgspec.to_builtins(learner.settings),
         versions=versions(),
         warnings=tuple(dict.fromkeys(notes)),
-        summary=_summary(learner, outcome),
+        summary=_summary(learner, outcome, metadata.base or learner.network.architecture),
         scores=outcome.scores,
         records=learner.records,
         born=_born(learner.network),
@@ -266,14 +274,15 @@ def _together(
     return _Outcome(scores, None, seconds)
 
 
-def _summary(learner: Learner[Any], outcome: _Outcome) -> Summary:
+def _summary(learner: Learner[Any], outcome: _Outcome, base: Architecture) -> Summary:
     size, results = learner.capacity(), outcome.results
+    outputs = [known.outputs for known in learner.network.tasks]
     several = results if results is not None and len(results.tasks) > 1 else None
     return Summary(
         auroc=_mean(outcome.scores, "auroc"),
         accuracy=_mean(outcome.scores, "accuracy"),
         forgetting=several.forgetting() if several is not None else None,
-        capacity=learner.relative_capacity(),
+        capacity=size.parameters / base.layout.parameters(outputs),
         parameters=size.parameters,
         nonzero=size.nonzero,
         seconds=outcome.seconds,

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any, final
 
 import msgspec
+import numpy as np
 
+from lifelong.evaluation.metrics import METRICS
 from lifelong.evaluation.results import ResultError, ResultMatrix
 from lifelong.records import TaskRecord
 
@@ -87,6 +89,12 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     used: dict[str, tuple[tuple[int, ...], ...]]
     matrix: msgspec.Raw
 
+    def average(self, measure: str) -> float | None:
+        """The mean over tasks at the end; None where the run does not have this measure."""
+        stated: float | None = getattr(self.summary, measure, None)
+        scores = self.scores.get(measure)
+        return float(np.mean(scores)) if stated is None and scores else stated
+
     @cached_property
     def results(self) -> ResultMatrix | None:
         """R[i, j] is the score of task j after learning task i."""
@@ -115,6 +123,12 @@ class _Envelope(msgspec.Struct):
 
     format: str = ""
     version: int = 0
+
+
+def measures(runs: Iterable[Run]) -> tuple[str, ...]:
+    """Names of what some of these runs were scored by, in the order of the table of metrics."""
+    found = {name: None for run in runs for name in run.scores}
+    return (*(n for n in METRICS if n in found), *(n for n in found if n not in METRICS))
 
 
 def write_run(run: Run, directory: Path) -> Path:

@@ -1,6 +1,5 @@
 """The main job on data that needs no files: DEN and the baselines on the ten digits."""
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from lifelong.learners.registry import METHODS
 from lifelong.networks.sequential import mlp
 from lifelong.report.page import forgetting_points, page
 from lifelong.tasks.datasets import load
+from lifelong.tasks.datasets.files import require_writable
 from lifelong.tasks.streams import Stream
 from lifelong.training.budget import Budget
 
@@ -27,7 +27,7 @@ SHOWN = ("DEN", "DNN-STL", "DNN-MTL", "DNN", "DNN-L2", "DNN-EWC", "DNN-Progressi
 def demo(out: Path, *, seed: int = 0, tasks: int = 10) -> None:
     """Run on scikit-learn's digits, show the table, and leave `report.html` and a file a method."""
     stream = load("digits", seed).first(tasks)
-    _require_writable(out)
+    require_writable(out)
     console = Console()
     command = f"lifelong demo --seed {seed} --tasks {tasks}"
     with _shown(console, len(stream)) as progress:
@@ -88,13 +88,6 @@ def table(runs: Sequence[Run]) -> Table:
             f"{s.seconds:.1f}",
         )
     return shown
-
-
-def _require_writable(out: Path) -> None:
-    """Refuse before the work, not after it, a place where nothing can be written."""
-    out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=out):
-        pass
 
 
 @contextmanager

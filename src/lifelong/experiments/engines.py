@@ -1,4 +1,7 @@
-"""Processes that make runs, one thread each, and survive each other's failures.
+"""Where runs are made. An engine takes jobs and tells what becomes of them, as it happens.
+
+`register_engine` adds one, and so does an entry point of the group `lifelong.engines`. The one that
+is here, `local`, has processes with one thread each, which survive each other's failures.
 
 A worker takes one job after the other over a pipe and tells how far it is. It is not told to stop:
 it is ended, which loses nothing that counts, since a run is stored whole or not at all. If its
@@ -10,7 +13,7 @@ import os
 import signal
 import threading
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -18,6 +21,7 @@ from typing import Any, TypeAlias, final
 
 from lifelong.experiments.perform import Job, RunLocked, one_thread, perform
 from lifelong.experiments.stored import StoredRun
+from lifelong.plugins import Registry
 
 PATIENCE = 2.0  # seconds that a worker has to end before it is killed
 
@@ -63,6 +67,27 @@ class Skipped:
 WorkerEvent: TypeAlias = Doing | Done | Failed | Skipped
 
 
+class EngineError(ValueError):
+    """A name that is no engine's; the message suggests the nearest."""
+
+
+@final
+@dataclass(frozen=True)
+class Engine:
+    """Where runs are made.
+
+    Attributes:
+        name: on the command line.
+        about: what it is, in a few words.
+        submit: makes the runs of these jobs, at most so many at once, and yields what happens. A
+            job with `needs` comes after the one that makes what it needs, if that is among them.
+    """
+
+    name: str
+    about: str
+    submit: Callable[[Sequence[Job], int], Iterator[WorkerEvent]]
+
+
 def run_jobs(jobs: Sequence[Job], workers: int) -> Iterator[WorkerEvent]:
     """Make all runs, at most so many at once, and tell what happens as it does."""
     waiting = list(jobs)
@@ -78,6 +103,11 @@ def run_jobs(jobs: Sequence[Job], workers: int) -> Iterator[WorkerEvent]:
             for worker in busy:
                 if worker.pipe in ready:
                     yield worker.event()
+
+
+LOCAL = Engine("local", "processes on this machine, one thread each", run_jobs)
+ENGINES = Registry("engine", Engine, EngineError, (LOCAL,))
+register_engine = ENGINES.add
 
 
 def _next(waiting: list[Job], running: list[Job]) -> Job | None:

@@ -154,24 +154,15 @@ def _make(job: Job, working: Path, progress: ProgressCallback) -> StoredRun:
         shutil.rmtree(working / TRAININGS, ignore_errors=True)
         learner, run = learn(job, stream, row, working, progress)
     learner.save(job.places.model(configuration), overwrite=True)
-    capacity = learner.capacity().parameters / _base_parameters(configuration, learner)
-    summary = msgspec.structs.replace(run.summary, capacity=capacity)
-    run = msgspec.structs.replace(run, method=row.name, summary=summary)
     return StoredRun(Experiment(configuration.key, configuration, job.device), run)
-
-
-def _base_parameters(configuration: Configuration, learner: Learner[Any]) -> int:
-    """Of DNN-MTL on the base network, whatever the scale of this run."""
-    inputs = learner.network.architecture.layout.inputs
-    base = architecture(configuration.network, inputs)
-    return base.layout.parameters([known.outputs for known in learner.network.tasks])
 
 
 def _learned(
     job: Job, stream: Stream, row: Method, working: Path, progress: ProgressCallback
 ) -> tuple[Learner[Any], Run]:
     learner, kept = _where_it_was(job, stream, row, working)
-    return learner, measure(learner, stream, _metadata(job, row), progress=progress, kept=kept)
+    metadata = _metadata(job, row, learner)
+    return learner, measure(learner, stream, metadata, progress=progress, kept=kept)
 
 
 def _finetuned(
@@ -184,15 +175,18 @@ def _finetuned(
         den = method_named(before.method)
         first = replace(job, configuration=before)
         learner, _ = _learned(first, stream, den, working, progress)
-    learner.settings = _settings(job.configuration, row)
+    learner = learner.with_settings(_settings(job.configuration, row))
     checkpoint = working / TRAININGS / "together"
-    metadata = _metadata(job, row)
+    metadata = _metadata(job, row, learner)
     run = measure_finetuning(learner, stream, metadata, progress=progress, checkpoint=checkpoint)
     return learner, run
 
 
-def _metadata(job: Job, row: Method) -> RunMetadata:
-    return RunMetadata(job.configuration.data, row.about, job.command)
+def _metadata(job: Job, row: Method, learner: Learner[Any]) -> RunMetadata:
+    """Capacity is counted against the base network, whatever the scale of this run."""
+    configuration = job.configuration
+    base = architecture(configuration.network, learner.network.architecture.layout.inputs)
+    return RunMetadata(configuration.data, row.about, job.command, row.name, base)
 
 
 def _stored_model(place: Path, stream: Stream, row: Method, device: str) -> Learner[Any] | None:

@@ -2,11 +2,11 @@
 
 Every recipe has two sizes: "paper" has the paper's network and data; "small" finishes on two cores
 in minutes and says what it leaves out. Recipes share runs: what one has made the next one finds.
+`register_recipe` adds one, and so does an entry point of the group `lifelong.recipes`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from difflib import get_close_matches
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, final, get_args
 
@@ -16,6 +16,7 @@ from lifelong.experiments.choices import tuned_settings
 from lifelong.experiments.configuration import Configuration, NetworkPlan
 from lifelong.learners.registry import METHODS
 from lifelong.learners.registry import method as method_named
+from lifelong.plugins import Registry, did_you_mean
 from lifelong.training.budget import Budget
 
 Size: TypeAlias = Literal["small", "paper"]
@@ -127,6 +128,12 @@ class Recipe:
         return (
             f"lifelong run {self.name} --size {self.size} --seeds {seed} --methods {method}{parted}"
         )
+
+    def including(self, methods: Sequence[str]) -> "Recipe":
+        """With these methods too, each as it is, where the recipe does not have them."""
+        names = dict.fromkeys(method_named(name).name for name in methods)
+        new = [Entry(name) for name in names if name not in self.methods]
+        return replace(self, entries=(*self.entries, *new)) if new else self
 
     def chosen(self, methods: Sequence[str] = (), parts: Sequence[str] = ()) -> tuple[Entry, ...]:
         """Entries of these methods and parts; of all where none is named."""
@@ -332,32 +339,44 @@ def rehearsal(size: Size) -> Recipe:
     )
 
 
-RECIPES: Mapping[str, Callable[[Size], Recipe]] = MappingProxyType(
-    {
-        "figure3-variation": figure3_variation,
-        "figure3-cifar100": figure3_cifar100,
-        "figure3-awa": figure3_awa,
-        "figure3-animals50": figure3_animals50,
-        "figure4": figure4,
-        "figure5": figure5,
-        "permuted": permuted,
-        "methods-variation": methods_variation,
-        "ablation-variation": ablation_variation,
-        "published-permuted": published_permuted,
-        "rehearsal": rehearsal,
-    }
+@final
+@dataclass(frozen=True)
+class SizedRecipe:
+    """A recipe by its name on the command line, at whichever size is asked for."""
+
+    name: str
+    make: Callable[[Size], Recipe]
+
+    def __call__(self, size: Size) -> Recipe:
+        return self.make(size)
+
+
+RECIPES = Registry(
+    "recipe",
+    SizedRecipe,
+    RecipeError,
+    (
+        SizedRecipe("figure3-variation", figure3_variation),
+        SizedRecipe("figure3-cifar100", figure3_cifar100),
+        SizedRecipe("figure3-awa", figure3_awa),
+        SizedRecipe("figure3-animals50", figure3_animals50),
+        SizedRecipe("figure4", figure4),
+        SizedRecipe("figure5", figure5),
+        SizedRecipe("permuted", permuted),
+        SizedRecipe("methods-variation", methods_variation),
+        SizedRecipe("ablation-variation", ablation_variation),
+        SizedRecipe("published-permuted", published_permuted),
+        SizedRecipe("rehearsal", rehearsal),
+    ),
 )
+register_recipe = RECIPES.add
 
 
-def recipe(name: str, size: str = "small") -> Recipe:
-    """The recipe of this name, in whatever case."""
+def recipe(name: str, size: str = "small", methods: Sequence[str] = ()) -> Recipe:
+    """The recipe of this name, in whatever case, with these methods if it does not have them."""
     if size not in get_args(Size):
         raise RecipeError(f"size must be 'small' or 'paper', not {size!r}")
-    if name.lower() not in RECIPES:
-        near = get_close_matches(name.lower(), RECIPES, n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise RecipeError(f"no recipe {name!r}; {hint}there are {', '.join(RECIPES)}")
-    return RECIPES[name.lower()]("paper" if size == "paper" else "small")
+    return RECIPES.named(name)("paper" if size == "paper" else "small").including(methods)
 
 
 def _on_variation(size: Size, *, name: str, title: str, entries: tuple[Entry, ...]) -> Recipe:
@@ -443,8 +462,7 @@ def _refuse_unknown(
 ) -> None:
     for name in given:
         if name not in known:
-            near = get_close_matches(name, known, n=1, cutoff=0.4)
-            hint = f"did you mean {near[0]}? " if near else ""
+            hint = did_you_mean(name, known)
             raise RecipeError(
                 f"recipe {recipe_name} has no {what} {name!r}; {hint}it has {', '.join(known)}"
             )

@@ -1,6 +1,5 @@
 """A recipe's runs: those that are there are kept, the others are made, side by side."""
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -20,7 +19,15 @@ from rich.progress import (
 
 from lifelong.evaluation.measure import versions
 from lifelong.evaluation.runs import Run
-from lifelong.experiments.engines import Doing, Done, Failed, Skipped, WorkerEvent, run_jobs
+from lifelong.experiments.engines import (
+    LOCAL,
+    Doing,
+    Done,
+    Engine,
+    Failed,
+    Skipped,
+    WorkerEvent,
+)
 from lifelong.experiments.perform import Job, keep
 from lifelong.experiments.recipes import Recipe
 from lifelong.experiments.stored import (
@@ -31,6 +38,7 @@ from lifelong.experiments.stored import (
     find,
     set_aside,
 )
+from lifelong.tasks.datasets.files import require_writable
 
 
 @final
@@ -72,7 +80,9 @@ def jobs_of(
     return tuple({job.configuration.key: job for job in jobs}.values())
 
 
-def run(jobs: Sequence[Job], *, workers: int, console: Console) -> RunCounts:
+def run(
+    jobs: Sequence[Job], *, workers: int, console: Console, engine: Engine = LOCAL
+) -> RunCounts:
     """Make the runs that are not there; what fails is recorded and the others go on."""
     counts = RunCounts()
     require_writable(jobs[0].out)
@@ -81,17 +91,10 @@ def run(jobs: Sequence[Job], *, workers: int, console: Console) -> RunCounts:
         console.print(f"{len(counts.there)} of {len(jobs)} runs are there already.")
     if missing:
         with _shown(console, len(missing)) as show:
-            for event in run_jobs(missing, workers):
+            for event in engine.submit(missing, workers):
                 _note(event, counts)
                 show(event)
     return counts
-
-
-def require_writable(out: Path) -> None:
-    """Refuse before the work, not after it, a place where nothing can be written."""
-    out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=out):
-        pass
 
 
 def in_a_line(run: Run) -> str:

@@ -8,7 +8,6 @@ a tuning that was killed goes on where it was.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any, final
@@ -20,13 +19,15 @@ from rich.console import Console
 from lifelong.evaluation.runs import Run
 from lifelong.experiments.choices import Choice, Trial
 from lifelong.experiments.configuration import Configuration
+from lifelong.experiments.engines import LOCAL, Engine
 from lifelong.experiments.perform import Job
 from lifelong.experiments.recipes import RECIPES, Entry, Recipe, Size
 from lifelong.experiments.runner import run
-from lifelong.experiments.spaces import SPACES, Space
 from lifelong.experiments.stored import find
 from lifelong.extras import require_extra
+from lifelong.learners.registry import METHODS, Range
 from lifelong.learners.registry import method as method_named
+from lifelong.plugins import did_you_mean
 
 REPORTED = 100  # seeds below this are for reporting
 CEILING = 1.4  # of DNN-MTL's parameters, or what the defaults need, where no recipe says how far
@@ -77,13 +78,14 @@ def tune(
     workers: int,
     console: Console,
     command: Callable[[str], str],
+    engine: Engine = LOCAL,
 ) -> dict[str, Choice]:
     """The best settings of each method among its trials; all methods side by side."""
     studies = [_Study(name, tuning) for name in tunable(methods, tuning.data)]
     for number in range(tuning.trials):
         console.print(f"trial {number + 1} of {tuning.trials}", highlight=False)
         jobs = [job for study in studies for job in study.ask()]
-        counts = run(jobs, workers=workers, console=console)
+        counts = run(jobs, workers=workers, console=console, engine=engine)
         if counts.skipped:
             raise TuningError("another process is making some of these trials; wait for it")
         for study in studies:
@@ -98,8 +100,9 @@ def tunable(methods: Sequence[str], data: str) -> tuple[str, ...]:
         return tuple(known)
     asked = [method_named(name) for name in methods]
     for row in asked:
-        if row.tuned_as not in SPACES:
-            raise TuningError(f"{row.name} has nothing to tune; {', '.join(SPACES)} have")
+        if not method_named(row.tuned_as).space:
+            can = ", ".join(each.name for each in METHODS.values() if each.space)
+            raise TuningError(f"{row.name} has nothing to tune; {can} have")
     return tuple(dict.fromkeys(row.tuned_as for row in asked))
 
 
@@ -108,13 +111,12 @@ def _places(data: str, size: Size) -> dict[str, tuple[Recipe, Entry]]:
     recipes = [named(size) for named in RECIPES.values()]
     names = list(dict.fromkeys(recipe.data.name for recipe in recipes))
     if data not in names:
-        near = get_close_matches(data, names, n=1, cutoff=0.3)
-        hint = f"did you mean {near[0]}? " if near else ""
+        hint = did_you_mean(data, names)
         raise TuningError(f"no recipe is on the data set {data!r}; {hint}there are {names}")
     places: dict[str, tuple[Recipe, Entry]] = {}
     for recipe in recipes:
         for entry in recipe.entries if recipe.data.name == data else ():
-            if entry.method in SPACES:
+            if method_named(entry.method).space:
                 places.setdefault(entry.method, (recipe, entry))
     return places
 
@@ -144,7 +146,7 @@ class _Study:
         places = _places(self.tuning.data, self.tuning.size)
         anywhere = next(iter(places.values()))
         self._recipe, self._entry = places.get(self.method, (anywhere[0], Entry(self.method)))
-        self._space = SPACES[self.method]
+        self._space = row.space
         self._pruned = optuna.trial.TrialState.PRUNED
         self._study = optuna.create_study(
             direction="maximize", sampler=optuna.samplers.TPESampler(seed=0)
@@ -228,7 +230,7 @@ class _Study:
         return first + (last - first) * (tasks - 1) / (len(results.tasks) - 1)
 
 
-def _drawn(proposal: Any, name: str, space: Space) -> float:
+def _drawn(proposal: Any, name: str, space: Mapping[str, Range]) -> float:
     """Four digits are enough, and read better in a file."""
     between = space[name]
     drawn = proposal.suggest_float(name, between.low, between.high, log=True)

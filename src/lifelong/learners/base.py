@@ -207,6 +207,19 @@ class Learner(ABC, Generic[S]):
         learner._marks[place.resolve()] = {saved.mark}
         return learner
 
+    @final
+    def with_settings(self, settings: S) -> Self:
+        """A learner that has learned the same and goes on with other settings."""
+        other = type(self)(
+            self.network.architecture,
+            settings,
+            seed=self.seed,
+            device=self.device,
+            progress=self.progress,
+        )
+        other._learned = self._learned
+        return other
+
     @property
     def tasks(self) -> tuple[str, ...]:
         """Names of the tasks learned, in order."""

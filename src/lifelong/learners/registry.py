@@ -1,8 +1,10 @@
-"""Every method there is, in one table: the command line, the experiments and the docs read it."""
+"""Every method there is, in one table: the command line, the experiments and the docs read it.
+
+`register_method` adds a row, and so does an entry point of the group `lifelong.methods`.
+"""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from difflib import get_close_matches
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, final
 
@@ -29,7 +31,9 @@ from lifelong.learners.baselines import (
     TrainingSettings,
 )
 from lifelong.learners.den import DEN, Settings, variants
+from lifelong.looks import LOOKS, Look
 from lifelong.networks.layout import Architecture
+from lifelong.plugins import Registry
 from lifelong.training.budget import Budget, SettingError
 
 DEN_PAPER = "Yoon, Yang, Lee and Hwang, ICLR 2018"
@@ -37,6 +41,15 @@ DEN_PAPER = "Yoon, Yang, Lee and Hwang, ICLR 2018"
 
 class MethodError(ValueError):
     """A name that is no method's; the message suggests the nearest."""
+
+
+@final
+@dataclass(frozen=True)
+class Range:
+    """Searched on a logarithmic scale, both ends included."""
+
+    low: float
+    high: float
 
 
 @final
@@ -53,6 +66,9 @@ class Method:
         in_paper: whether the paper on DEN measures it.
         finetunes: whether all tasks are trained together at the end, on the structure found.
         like: the method whose tuned settings it takes, where it is that method in another guise.
+        space: the settings that are searched when it is tuned, each in its range. The learning rate
+            and the budget are never searched: they are the same for all methods.
+        look: in the figures; one is drawn from the name if it is None.
     """
 
     name: str
@@ -63,6 +79,8 @@ class Method:
     in_paper: bool = True
     finetunes: bool = False
     like: str = ""
+    space: Mapping[str, Range] = field(default_factory=dict)
+    look: Look | None = None
 
     @property
     def tuned_as(self) -> str:
@@ -96,8 +114,21 @@ class Method:
         return self.learner(architecture, settings, seed=seed, device=device, progress=progress)
 
 
+_MU = Range(0.005, 0.5)
+_HEAD = Range(0.002, 0.2)
+_GAMMA = Range(0.1, 3.0)
+
+# Colours after Okabe and Ito, which all eyes tell apart, and a few between them.
 _TABLE = (
-    Method("DEN", "one network that grows, task after task", DEN, Settings, DEN_PAPER),
+    Method(
+        "DEN",
+        "one network that grows, task after task",
+        DEN,
+        Settings,
+        DEN_PAPER,
+        space={"mu": _MU, "head_l1": _HEAD, "gamma": _GAMMA, "sigma": Range(0.01, 0.3)},
+        look=Look("#d55e00", "o", "-", 2.0),
+    ),
     Method(
         "DEN-Finetune",
         "DEN, then all tasks together on the structure found",
@@ -106,24 +137,61 @@ _TABLE = (
         DEN_PAPER,
         finetunes=True,
         like="DEN",
+        look=Look("#cc79a7", "*", "-"),
     ),
-    Method("DNN-STL", "a network for each task", Single, TrainingSettings, DEN_PAPER),
-    Method("DNN-MTL", "one network, all tasks at once", Joint, TrainingSettings, DEN_PAPER),
+    Method(
+        "DNN-STL",
+        "a network for each task",
+        Single,
+        TrainingSettings,
+        DEN_PAPER,
+        space={"mu": _MU},
+        look=Look("#000000", "s", (0, (4, 2))),
+    ),
+    Method(
+        "DNN-MTL",
+        "one network, all tasks at once",
+        Joint,
+        TrainingSettings,
+        DEN_PAPER,
+        space={"mu": _MU},
+        look=Look("#7f7f7f", "D", (0, (4, 2))),
+    ),
     Method(
         "DNN",
         "fine-tuning: one network, each task in turn",
         Finetuning,
         SequentialSettings,
         DEN_PAPER,
+        space={"mu": _MU},
+        look=Look("#b8a11f", "x", ":"),
     ),
-    Method("DNN-L1", "fine-tuning with l1 on all weights", L1, L1Settings, DEN_PAPER),
-    Method("DNN-L2", "fine-tuning anchored at the previous weights", L2, L2Settings, DEN_PAPER),
+    Method(
+        "DNN-L1",
+        "fine-tuning with l1 on all weights",
+        L1,
+        L1Settings,
+        DEN_PAPER,
+        space={"mu": _MU},
+        look=Look("#8c5a3c", "v", "-."),
+    ),
+    Method(
+        "DNN-L2",
+        "fine-tuning anchored at the previous weights",
+        L2,
+        L2Settings,
+        DEN_PAPER,
+        space={"mu": _MU, "strength": Range(1e-4, 1.0)},
+        look=Look("#e69f00", "^", "-"),
+    ),
     Method(
         "DNN-EWC",
         "weights held by Fisher's information",
         EWC,
         EWCSettings,
         "Kirkpatrick et al., PNAS 2017",
+        space={"mu": _MU, "strength": Range(1.0, 1e4)},
+        look=Look("#56b4e9", "P", "-"),
     ),
     Method(
         "SI",
@@ -132,6 +200,8 @@ _TABLE = (
         SISettings,
         "Zenke, Poole and Ganguli, ICML 2017",
         in_paper=False,
+        space={"mu": _MU, "strength": Range(1e-3, 10.0)},
+        look=Look("#4c6a92", "h", "-."),
     ),
     Method(
         "IMM-mean",
@@ -140,6 +210,8 @@ _TABLE = (
         lambda: IMMSettings(merge="mean"),
         "Lee et al., NeurIPS 2017",
         in_paper=False,
+        space={"mu": _MU, "transfer": Range(1e-4, 1.0)},
+        look=Look("#a6761d", "<", "-."),
     ),
     Method(
         "IMM-mode",
@@ -148,6 +220,8 @@ _TABLE = (
         lambda: IMMSettings(merge="mode"),
         "Lee et al., NeurIPS 2017",
         in_paper=False,
+        space={"mu": _MU, "transfer": Range(1e-4, 1.0)},
+        look=Look("#66a61e", ">", "-."),
     ),
     Method(
         "DNN-Progressive",
@@ -155,6 +229,8 @@ _TABLE = (
         Progressive,
         ProgressiveSettings,
         "Rusu et al., 2016",
+        space={"mu": _MU},
+        look=Look("#009e73", "d", "-"),
     ),
     Method(
         "L2-Selective",
@@ -162,6 +238,8 @@ _TABLE = (
         DEN,
         variants.selective_only,
         DEN_PAPER,
+        space={"mu": _MU, "head_l1": _HEAD, "lam": Range(1e-5, 0.1)},
+        look=Look("#0072b2", "o", "-"),
     ),
     Method(
         "DEN-Constant-13",
@@ -169,6 +247,8 @@ _TABLE = (
         DEN,
         lambda: variants.constant(13),
         DEN_PAPER,
+        space={"mu": _MU, "head_l1": _HEAD},
+        look=Look("#9b7fd4", "s", "-"),
     ),
     Method(
         "DEN-Constant-20",
@@ -176,6 +256,8 @@ _TABLE = (
         DEN,
         lambda: variants.constant(20),
         DEN_PAPER,
+        space={"mu": _MU, "head_l1": _HEAD},
+        look=Look("#5f3dc4", "D", "-"),
     ),
     Method(
         "DEN-Dynamic",
@@ -183,6 +265,8 @@ _TABLE = (
         DEN,
         variants.dynamic,
         DEN_PAPER,
+        space={"mu": _MU, "head_l1": _HEAD, "gamma": _GAMMA},
+        look=Look("#f0308a", "p", "-"),
     ),
     Method(
         "DEN-No-Stamp",
@@ -191,21 +275,19 @@ _TABLE = (
         variants.no_stamp,
         DEN_PAPER,
         like="DEN",
+        look=Look("#882255", "o", (0, (2, 1))),
     ),
 )
 
-METHODS: Mapping[str, Method] = MappingProxyType({method.name: method for method in _TABLE})
+
+def _show(row: Method) -> None:
+    if row.look is not None:
+        LOOKS[row.name] = row.look
 
 
-def method(name: str) -> Method:
-    """The method of this name, in whatever case."""
-    by_lower = {known.lower(): row for known, row in METHODS.items()}
-    found = by_lower.get(name.lower())
-    if found is None:
-        near = get_close_matches(name.lower(), by_lower, n=1)
-        hint = f"did you mean {by_lower[near[0]].name}? " if near else ""
-        raise MethodError(f"no method {name!r}; {hint}there are {', '.join(METHODS)}")
-    return found
+METHODS = Registry("method", Method, MethodError, _TABLE, added=_show)
+register_method = METHODS.add
+method = METHODS.named
 
 
 def markdown() -> str:

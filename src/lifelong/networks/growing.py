@@ -25,6 +25,8 @@ from lifelong.networks.layout import (
 )
 from lifelong.tasks.task import Kind, Task
 
+OWN = "own/"  # begins the names of a method's memory that is about no tensor
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -122,7 +124,8 @@ class GrowingNetwork:
     Attributes:
         memory: what a method needs to know of earlier tasks to learn the next one, such as the
             importance of each weight: by a word and the shared tensor that it is about, as in
-            "importance/hidden1.weight". Predictions do not need it.
+            "importance/hidden1.weight"; or, of whatever shape, by a name that begins with "own/".
+            Predictions do not need it.
     """
 
     architecture: Architecture

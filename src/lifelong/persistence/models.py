@@ -17,7 +17,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from lifelong.networks.growing import GrowingNetwork, LearnedTask
+from lifelong.networks.growing import OWN, GrowingNetwork, LearnedTask
 from lifelong.networks.layout import Architecture, NetworkError
 from lifelong.networks.sequential import (
     Convolution,
@@ -394,8 +394,9 @@ def _check_shapes(network: GrowingNetwork, private_shape: PrivateShape) -> None:
         outputs = network.tasks[0].outputs if network.tasks else 1
         _check_shape(tensor, layout.shape(name, widths, outputs), name)
     for name, tensor in network.memory.items():
-        about = network.shared[name.rpartition("/")[2]]
-        _check_shape(tensor, tuple(about.shape) if tensor.ndim else (), name)  # or a count of it
+        free = tensor.ndim == 0 or name.startswith(OWN)  # a count, or what only the method can tell
+        about = tensor if free else network.shared[name.rpartition("/")[2]]
+        _check_shape(tensor, tuple(about.shape), name)
 
 
 def _check_shape(tensor: Tensor, expected: tuple[int, ...], name: str) -> None:

@@ -12,10 +12,11 @@ import numpy as np
 import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from lifelong.evaluation.runs import Run, RunError
+from lifelong.evaluation.metrics import METRICS, heading
+from lifelong.evaluation.runs import Run, RunError, measures
 from lifelong.evaluation.usage import grows, shared_by_several, tells
 from lifelong.report.figures import cost, drift, growth, scores, sharing
-from lifelong.report.figures.drawing import METRIC_NAMES, Figure, methods
+from lifelong.report.figures.drawing import Figure, methods
 
 _FIRST = "DEN"  # what the others are measured against
 LIMIT = 1_900_000  # characters of a page, so that it can be sent by mail and opens at once
@@ -71,7 +72,7 @@ def _page(runs: Sequence[Run], seeds: Sequence[int]) -> str:
             shown=shown,
             sections=sections,
             lines=[_line(runs, method) for method in methods(runs)],
-            columns=_COLUMNS if any(run.scores for run in runs) else _UNSCORED,
+            columns=_columns(runs),
             switches=switches,
             facts=_facts(runs, shown, seeds),
             seeds=len({run.seed for run in runs}),
@@ -166,31 +167,43 @@ def _switches(runs: Sequence[Run], seeds: Sequence[int], shown: Run) -> dict[str
     seed = shown.seed if shown.seed in seeds else seeds[0]
     return {
         "measure": {
-            "now": next(iter(METRIC_NAMES)),
-            "options": list(METRIC_NAMES.items()) if any(run.scores for run in runs) else [],
+            "now": next(iter(METRICS)),
+            "options": [(name, heading(name)) for name in measures(runs)],
         },
         "method": {"now": shown.method, "options": [(name, name) for name in methods(runs)]},
         "seed": {"now": seed, "options": [(seed, str(seed)) for seed in seeds]},
     }
 
 
-_COLUMNS = {
-    "auroc": "AUROC",
-    "accuracy": "accuracy",
-    "forgetting": "forgetting",
+_SIZES = {
     "capacity": "capacity",
     "parameters": "parameters",
     "nonzero": "non-zero",
     "seconds": "seconds",
 }
-_UNSCORED = {name: _COLUMNS[name] for name in ("capacity", "parameters", "nonzero", "seconds")}
-_FORMATS = {"auroc": ".4f", "accuracy": ".4f", "capacity": ".2f", "seconds": ".1f"}
+_FORMATS = {
+    "forgetting": ".2f",
+    "capacity": ".2f",
+    "parameters": ",.0f",
+    "nonzero": ",.0f",
+    "seconds": ".1f",
+}
+
+
+def _columns(runs: Sequence[Run]) -> dict[str, str]:
+    """Headings of the table of methods; of a saved model, which has no scores, its size alone."""
+    scored = {name: heading(name) for name in measures(runs)}
+    return {**scored, "forgetting": "forgetting", **_SIZES} if scored else _SIZES
 
 
 def _line(runs: Sequence[Run], method: str) -> _Line:
     own = [run for run in runs if run.method == method]
-    cells = {name: _cell(name, [getattr(run.summary, name) for run in own]) for name in _COLUMNS}
+    cells = {name: _cell(name, [_number(run, name) for run in own]) for name in _columns(runs)}
     return _Line(method, own[0].about, len(own), cells)
+
+
+def _number(run: Run, column: str) -> float | None:
+    return getattr(run.summary, column) if column in _FORMATS else run.average(column)
 
 
 def _cell(name: str, values: Sequence[float | None]) -> str:
@@ -198,7 +211,7 @@ def _cell(name: str, values: Sequence[float | None]) -> str:
     known = [100 * v if name == "forgetting" else v for v in values if v is not None]
     if not known:
         return "–"
-    form = _FORMATS.get(name, ".2f" if name == "forgetting" else ",.0f")
+    form = _FORMATS.get(name, ".4f")
     mean = f"{np.mean(known) + 0.0:{form}}"
     return mean if len(known) == 1 else f"{mean} ± {np.std(known, ddof=1):{form}}"
 
@@ -209,10 +222,9 @@ def _headline(own: Sequence[Run]) -> list[tuple[str, str, str]]:
     at_once = len(run.records) < len(run.tasks)
     tiles = [("tasks learned", str(len(run.tasks)), "all at once" if at_once else "one by one")]
     over = "tasks at the end" if seeds == 1 else f"tasks at the end and {seeds} seeds"
-    for measure in METRIC_NAMES:
-        if run.scores:
-            value = np.mean([getattr(each.summary, measure) for each in own])
-            tiles.append((METRIC_NAMES[measure], f"{value:.4f}", f"mean over {over}"))
+    for measure in measures(own):
+        value = _cell(measure, [each.average(measure) for each in own]).partition(" ")[0]
+        tiles.append((heading(measure), value, f"mean over {over}"))
     lost = [each.summary.forgetting for each in own if each.summary.forgetting is not None]
     if lost:
         points = forgetting_points(float(np.mean(lost)))

@@ -46,8 +46,14 @@ VERDICTS = {
 
 
 @final
-class Finding(msgspec.Struct, frozen=True):
-    """One line of the summary."""
+class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One line of the summary.
+
+    Attributes:
+        claim: in words.
+        decimals: that its numbers are told with.
+        order: whether it is a step of the order DEN ≥ Progressive > EWC > L2.
+    """
 
     claim: str
     data: str
@@ -57,6 +63,8 @@ class Finding(msgspec.Struct, frozen=True):
     seeds: int
     verdict: Verdict
     command: str
+    decimals: int = 2
+    order: bool = False
 
 
 @final
@@ -105,9 +113,12 @@ def _figure3(of: Evidence, share: float) -> list[Finding]:
 def _order(of: Evidence) -> list[Finding]:
     progressive, ewc, l2 = "DNN-Progressive", "DNN-EWC", "DNN-L2"
     return [
-        _differs(of, "order: DEN is at least Progressive", "DEN", progressive, "≥ 0", at_least),
-        _differs(of, "order: Progressive is above EWC", progressive, ewc, "> 0", above),
-        _differs(of, "order: EWC is above L2", ewc, l2, "> 0", above),
+        msgspec.structs.replace(step, order=True)
+        for step in (
+            _differs(of, "order: DEN is at least Progressive", "DEN", progressive, "≥ 0", at_least),
+            _differs(of, "order: Progressive is above EWC", progressive, ewc, "> 0", above),
+            _differs(of, "order: EWC is above L2", ewc, l2, "> 0", above),
+        )
     ]
 
 
@@ -244,13 +255,15 @@ def near_capacity(paper: float, margin: float = 0.1) -> Judge:
 # What is measured.
 
 
-def _finding(of: Evidence, claim: str, paper: str, ours: Mean | None, judge: Judge) -> Finding:
+def _finding(
+    of: Evidence, claim: str, paper: str, ours: Mean | None, judge: Judge, decimals: int = 2
+) -> Finding:
     """Without runs to tell, the claim stays in and says so."""
     if ours is None:
-        return Finding(claim, of.data, paper, None, None, 0, "not measured", of.command)
-    error = None if ours.error is None else round(ours.error, 6)
+        return Finding(claim, of.data, paper, None, None, 0, "not measured", of.command, decimals)
+    value, error = round(ours.value, 6), None if ours.error is None else round(ours.error, 6)
     return Finding(
-        claim, of.data, paper, round(ours.value, 6), error, ours.seeds, judge(ours), of.command
+        claim, of.data, paper, value, error, ours.seeds, judge(ours), of.command, decimals
     )
 
 
@@ -278,7 +291,7 @@ def _auroc(of: Evidence, method: str, paper: float) -> Finding:
     row = of.row(method)
     ours = None if row is None else row.auroc
     stated = f"{paper:.4f} ± {PAPER_ERROR}"
-    return _finding(of, f"AUROC of {method}", stated, ours, near_auroc(paper))
+    return _finding(of, f"AUROC of {method}", stated, ours, near_auroc(paper), decimals=4)
 
 
 def _capacity(of: Evidence, method: str, paper: float) -> Finding:

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
 from lifelong.evaluation.runs import Run
+from lifelong.looks import look
 from lifelong.reproduction import style
 from lifelong.reproduction.measured import Measured, Row, plain
 from lifelong.reproduction.series import Point, Series, point
@@ -84,7 +85,7 @@ def _draw_selected(axes: Axes, drawn: Sequence[Series], found: dict[str, Row]) -
         return
     widths = list(found["L2-Selective"].runs[0].widths.values())
     axes.bar(chosen.x, widths, color="none", edgecolor="#999999", width=0.6)
-    colour = style.look(chosen.method).colour
+    colour = look(chosen.method).colour
     errors = [one.error for one in chosen.points]
     axes.bar(chosen.x, chosen.y, yerr=errors, color=colour, width=0.6, capsize=2)
     for one, width in zip(chosen.points, widths, strict=True):

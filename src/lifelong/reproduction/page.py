@@ -106,7 +106,7 @@ def _order_in_words(findings: Sequence[Finding]) -> str:
     """The plain statement: does DEN ≥ Progressive > EWC > L2 hold?"""
     lines = ["## The order DEN ≥ Progressive > EWC > L2\n"]
     for data, own in _by_data(findings).items():
-        steps = [finding for finding in own if finding.claim.startswith("order: ")]
+        steps = [finding for finding in own if finding.order]
         if not steps or any(step.verdict == "not measured" for step in steps):
             continue
         broken = [step for step in steps if step.verdict == "not reproduced"]
@@ -146,9 +146,8 @@ def _section(data: str, findings: Sequence[Finding]) -> str:
 def _ours(finding: Finding) -> str:
     if finding.ours is None:
         return "–"
-    digits = 4 if "AUROC of" in finding.claim else 2
-    error = "" if finding.stderr is None else f" ± {finding.stderr:.{digits}f}"
-    return f"{finding.ours:.{digits}f}{error}"
+    error = "" if finding.stderr is None else f" ± {finding.stderr:.{finding.decimals}f}"
+    return f"{finding.ours:.{finding.decimals}f}{error}"
 
 
 def _bold(finding: Finding) -> str:

@@ -1,10 +1,9 @@
 """How the paper's figures look: in print, on white, and every method alike in all of them."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar, final
+from typing import Any, TypeVar
 
 import matplotlib
 from matplotlib.artist import Artist
@@ -12,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
+from lifelong.looks import look
 from lifelong.reproduction.series import Series
 
 P = TypeVar("P")
@@ -38,44 +38,6 @@ _SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "pdf.fonttype": 42,
 }
-
-
-@final
-@dataclass(frozen=True)
-class Look:
-    """Of one method. Lines and markers differ too, for print in grey and for eyes without red."""
-
-    colour: str
-    marker: str = "o"
-    line: Any = "-"
-    width: float = 1.3
-
-
-# Colours after Okabe and Ito, which all eyes tell apart, and a few between them.
-LOOKS = {
-    "DNN-STL": Look("#000000", "s", (0, (4, 2))),
-    "DNN-MTL": Look("#7f7f7f", "D", (0, (4, 2))),
-    "DNN": Look("#b8a11f", "x", ":"),
-    "DNN-L1": Look("#8c5a3c", "v", "-."),
-    "DNN-L2": Look("#e69f00", "^", "-"),
-    "DNN-EWC": Look("#56b4e9", "P", "-"),
-    "SI": Look("#4c6a92", "h", "-."),
-    "IMM-mean": Look("#a6761d", "<", "-."),
-    "IMM-mode": Look("#66a61e", ">", "-."),
-    "DNN-Progressive": Look("#009e73", "d", "-"),
-    "DEN": Look("#d55e00", "o", "-", 2.0),
-    "DEN-Finetune": Look("#cc79a7", "*", "-"),
-    "DEN-No-Stamp": Look("#882255", "o", (0, (2, 1))),
-    "L2-Selective": Look("#0072b2", "o", "-"),
-    "DEN-Constant-13": Look("#9b7fd4", "s", "-"),
-    "DEN-Constant-20": Look("#5f3dc4", "D", "-"),
-    "DEN-Dynamic": Look("#f0308a", "p", "-"),
-}
-_UNKNOWN = Look("#555555", ".", ":")
-
-
-def look(method: str) -> Look:
-    return LOOKS.get(method, _UNKNOWN)
 
 
 def styled(draw: Callable[[P], Figure]) -> Callable[[P], Figure]:

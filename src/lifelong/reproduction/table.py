@@ -8,9 +8,9 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from lifelong.evaluation.metrics import heading
+from lifelong.evaluation.runs import measures
 from lifelong.reproduction.measured import Mean, Measured, Row, rows
-
-COLUMNS = ("AUROC", "accuracy", "forgetting", "capacity", "seconds", "seeds")
 
 
 def as_table(title: str, measured: Sequence[Measured]) -> Table:
@@ -20,16 +20,17 @@ def as_table(title: str, measured: Sequence[Measured]) -> Table:
     """
     shown = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0, pad_edge=False)
     shown.add_column("method", overflow="fold")
-    for column in COLUMNS:
+    metrics = _metrics(measured)
+    for column in (*map(heading, metrics), "forgetting", "capacity", "seconds", "seeds"):
         shown.add_column(column, justify="right", no_wrap=True)
     for row in rows(measured):
-        shown.add_row(row.label, *_cells(row))
+        shown.add_row(row.label, *_cells(row, metrics))
     return shown
 
 
 def as_records(measured: Sequence[Measured]) -> list[dict[str, Any]]:
     """A record for each method, with the numbers as they are."""
-    return [_record(row) for row in rows(measured)]
+    return [_record(row, _metrics(measured)) for row in rows(measured)]
 
 
 def as_csv(measured: Sequence[Measured]) -> str:
@@ -42,21 +43,23 @@ def as_csv(measured: Sequence[Measured]) -> str:
     return text.getvalue()
 
 
-def _record(row: Row) -> dict[str, Any]:
+def _record(row: Row, metrics: Sequence[str]) -> dict[str, Any]:
     record: dict[str, Any] = {"method": row.method, "label": row.label, "part": row.part}
-    for name, found in _numbers(row).items():
+    for name, found in _numbers(row, metrics).items():
         record[name] = None if found is None else found.value
         record[f"{name}_stderr"] = None if found is None else found.error
     return {**record, "seeds": [run.seed for run in row.runs]}
 
 
-def _cells(row: Row) -> list[str]:
-    numbers = _numbers(row)
-    lost = numbers["forgetting"]
-    accuracy, seconds = numbers["accuracy"], numbers["seconds"]
+def _metrics(measured: Sequence[Measured]) -> tuple[str, ...]:
+    return measures(each.run for each in measured)
+
+
+def _cells(row: Row, metrics: Sequence[str]) -> list[str]:
+    numbers = _numbers(row, metrics)
+    lost, seconds = numbers["forgetting"], numbers["seconds"]
     return [
-        str(row.auroc),
-        "–" if accuracy is None else f"{accuracy.value:.4f}",
+        *(_score(name, numbers[name]) for name in metrics),
         "–" if lost is None else f"{100 * lost.value:.2f}",
         f"{row.capacity.value:.3f}",
         "–" if seconds is None else f"{seconds.value:.0f}",
@@ -64,6 +67,17 @@ def _cells(row: Row) -> list[str]:
     ]
 
 
-def _numbers(row: Row) -> dict[str, Mean | None]:
-    names = ("auroc", "accuracy", "forgetting", "capacity", "parameters", "nonzero", "seconds")
-    return {name: row.mean(lambda run, name=name: getattr(run.summary, name)) for name in names}  # type: ignore[misc]
+def _score(name: str, found: Mean | None) -> str:
+    """The paper's measure with its standard error, others without: a terminal is narrow."""
+    if found is None:
+        return "–"
+    return str(found) if name == "auroc" else f"{found.value:.4f}"
+
+
+def _numbers(row: Row, metrics: Sequence[str]) -> dict[str, Mean | None]:
+    scores = {name: row.mean(lambda run, name=name: run.average(name)) for name in metrics}  # type: ignore[misc]
+    sizes = {
+        name: row.mean(lambda run, name=name: getattr(run.summary, name))  # type: ignore[misc]
+        for name in ("capacity", "parameters", "nonzero", "seconds")
+    }
+    return {**scores, "forgetting": row.forgetting, **sizes}

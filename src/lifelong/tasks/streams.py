@@ -28,7 +28,8 @@ class Stream:
 
     A stream may be iterated any number of times; the tasks are equal each time. `source` says in
     words what data it is made of, and belongs into the record of a run; `outputs` names the classes
-    that the outputs of each task stand for, where they have names.
+    that the outputs of each task stand for, where they have names; `look_alike` says whether
+    the data only resembles what it is named after.
     """
 
     def __init__(
@@ -37,11 +38,13 @@ class Stream:
         *,
         source: str,
         outputs: Mapping[str, Sequence[str]] | None = None,
+        look_alike: bool = False,
     ) -> None:
         if not makers:
             raise TaskError("a stream needs at least one task, but none was given")
         self._makers = dict(makers)
         self.source = source
+        self.look_alike = look_alike
         self.outputs = {name: tuple(classes) for name, classes in (outputs or {}).items()}
 
     @property
@@ -76,14 +79,17 @@ class Stream:
             )
 
         makers = {name: partial(on_valid, make) for name, make in self._makers.items()}
-        return Stream(makers, source=f"{self.source}, validation rows", outputs=self.outputs)
+        return self._with(makers, source=f"{self.source}, validation rows")
 
     def first(self, tasks: int) -> "Stream":
         """The stream that ends after so many tasks."""
         if not 1 <= tasks <= len(self):
             raise TaskError(f"this stream has 1 to {len(self)} tasks to take, not {tasks}")
         kept = dict(list(self._makers.items())[:tasks])
-        return Stream(kept, source=self.source, outputs=self.outputs)
+        return self._with(kept, source=self.source)
+
+    def _with(self, makers: Mapping[str, Callable[[], Task]], source: str) -> "Stream":
+        return Stream(makers, source=source, outputs=self.outputs, look_alike=self.look_alike)
 
     def __repr__(self) -> str:
         return f"Stream({len(self)} tasks, {self.source!r})"
@@ -97,6 +103,7 @@ def one_versus_rest(
     standardise: Standardise = "features",
     source: str = "arrays",
     prefix: str = "",
+    look_alike: bool = False,
 ) -> Stream:
     """A binary task for each class: is a row of this class, or of any other?
 
@@ -109,7 +116,7 @@ def one_versus_rest(
         for code in _ordered(len(names), seed, order)
     }
     outputs = {name: [own] for name, own in zip(names, splits.classes, strict=True)}
-    return Stream(makers, source=source, outputs=outputs)
+    return Stream(makers, source=source, outputs=outputs, look_alike=look_alike)
 
 
 def class_groups(

@@ -6,9 +6,9 @@ from operator import attrgetter
 import altair as alt
 import numpy as np
 
+from lifelong.evaluation.metrics import heading
 from lifelong.evaluation.runs import Run
 from lifelong.report.figures.drawing import (
-    METRIC_NAMES,
     ROWS,
     Column,
     Figure,
@@ -182,7 +182,7 @@ def _performance_view(runs: Sequence[Run], measure: str) -> View:
             )
         ]
     said = [f"{m}: {s:.4f} at {c:.2f}" for m, seed, c, s in found if seed == "mean"]
-    words = f"Points, {METRIC_NAMES[measure]} at the end over capacity. {'; '.join(said)}."
+    words = f"Points, {heading(measure)} at the end over capacity. {'; '.join(said)}."
     return View(words, {ROWS: rows(("method", "seed", "capacity", "score"), found)})
 
 

@@ -15,11 +15,10 @@ import numpy as np
 import vl_convert
 from numpy.typing import NDArray
 
-from lifelong.evaluation.runs import Run
+from lifelong.evaluation.runs import Run, measures
 
 Columns: TypeAlias = Mapping[str, Sequence[Any]]
 
-METRIC_NAMES = {"auroc": "AUROC", "accuracy": "accuracy"}
 INK = "currentColor"
 ROWS = "rows"  # the data that a figure's table shows
 HOVERED = 0.001  # opacity of a mark that is there to be pointed at and not to be seen
@@ -148,15 +147,17 @@ def by_run_and_measure(runs: Sequence[Run], view: Callable[[Run, str], View | No
     seen = {
         (run.method, run.seed, measure): view(run, measure)
         for run in runs
-        for measure in METRIC_NAMES
+        for measure in run.scores
     }
     return {key: shown for key, shown in seen.items() if shown is not None}
 
 
 def by_measure(runs: Sequence[Run], view: Callable[[Sequence[Run], str], View]) -> Views:
     """What all runs that were scored show together, chosen by measure."""
-    scored = [run for run in runs if run.scores]
-    return {(measure,): view(scored, measure) for measure in METRIC_NAMES} if scored else {}
+    return {
+        (measure,): view([run for run in runs if measure in run.scores], measure)
+        for measure in measures(runs)
+    }
 
 
 def score_told(value: str = "score") -> alt.Tooltip:

@@ -6,10 +6,10 @@ from math import ceil, floor, log2
 import altair as alt
 import numpy as np
 
+from lifelong.evaluation.metrics import heading
 from lifelong.evaluation.runs import Run
 from lifelong.report.figures.drawing import (
     INK,
-    METRIC_NAMES,
     ROWS,
     Column,
     Figure,
@@ -146,7 +146,7 @@ def _curves_view(run: Run, measure: str) -> View | None:
             found.append((run.tasks[task], number, stage + 1, after, score, change))
     changes = np.array([r[-1, j] - r[j, j] for j in range(len(r))])
     words = (
-        f"Lines, {METRIC_NAMES[measure]} of each task over time. From when a task was learned to "
+        f"Lines, {heading(measure)} of each task over time. From when a task was learned to "
         "the "
         f"end, the largest loss is {max(0.0, -changes.min()):.4f}, the largest gain "
         f"{max(0.0, changes.max()):.4f}."

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import altair as alt
 import numpy as np
 
+from lifelong.evaluation.metrics import heading
 from lifelong.evaluation.results import MEANING
 from lifelong.evaluation.runs import Run
 from lifelong.report.figures.drawing import (
-    METRIC_NAMES,
     OVER_SEEDS,
     ROWS,
     Column,
@@ -156,7 +156,7 @@ def _matrix_view(run: Run, measure: str) -> View | None:
             cells.append((*names, rounded(np.nanmean(block))))
     known = r[np.tril_indices(len(r))]
     words = (
-        f"Heat map of {METRIC_NAMES[measure]} of {run.method}, seed {run.seed}. {MEANING}. "
+        f"Heat map of {heading(measure)} of {run.method}, seed {run.seed}. {MEANING}. "
         f"Lowest {known.min():.4f}, highest {known.max():.4f}, mean at the end {r[-1].mean():.4f}."
     )
     return View(words, {ROWS: rows(("line", "task", "score"), cells)})
@@ -182,7 +182,7 @@ def _averages_view(runs: Sequence[Run], measure: str) -> View:
         for i in places:
             found.append((method, "" if curves else "batch", i + 1, *spread(values[:, i])))
         ends.append(f"{method} {values[:, -1].mean():.4f}")
-    words = f"Lines, mean {METRIC_NAMES[measure]} after each task. At the end: {', '.join(ends)}."
+    words = f"Lines, mean {heading(measure)} after each task. At the end: {', '.join(ends)}."
     return View(words, {ROWS: rows(("method", "how", "tasks", "score", "low", "high"), found)})
 
 
@@ -200,9 +200,7 @@ def _by_task_view(runs: Sequence[Run], measure: str) -> View:
                 if run.method == method
             ]
             found.append((label(names, part), method, *spread(np.array(seeds))))
-    words = (
-        f"Points, {METRIC_NAMES[measure]} of each of {len(names)} tasks at the end for each method."
-    )
+    words = f"Points, {heading(measure)} of each of {len(names)} tasks at the end for each method."
     return View(words, {ROWS: rows(("task", "method", "score", "low", "high"), found)})
 
 

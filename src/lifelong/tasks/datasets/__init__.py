@@ -1,39 +1,85 @@
-"""Data sets by name: each is a function of a seed and a data directory that returns a `Stream`."""
+"""Data sets by name: each is a function of a seed and a data directory that returns a `Stream`.
 
-import difflib
+`register_dataset` adds one, and so does an entry point of the group `lifelong.datasets`.
+"""
+
 import inspect
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, final
 
-from lifelong.tasks.datasets import awa, cifar100, digits, features, mnist, variation
-from lifelong.tasks.datasets.files import DataError
+from lifelong.plugins import Registry, did_you_mean
+from lifelong.tasks.datasets import awa, cifar100, digits, features, mnist, presence, variation
+from lifelong.tasks.datasets.files import DataError, data_directory
 from lifelong.tasks.streams import Stream
 
-__all__ = ["DataError", "load", "names"]
+__all__ = ["DATASETS", "DataError", "DataSet", "files_present", "load", "names", "register_dataset"]
 
-_DATA_SETS: dict[str, Callable[..., Stream]] = {
-    "digits": digits.digits,
-    "mnist": mnist.mnist,
-    "permuted-mnist": mnist.permuted_mnist,
-    "mnist-variation": variation.mnist_variation,
-    "cifar-100": cifar100.cifar_100,
-    "awa": awa.awa,
-}
+
+@final
+@dataclass(frozen=True)
+class DataSet:
+    """One row of the table.
+
+    Attributes:
+        name: on the command line and in recipes.
+        load: from a seed, a data directory (or None) and the data set's options, which it takes by
+            keyword only.
+        about: what it is, in a few words.
+        present: whether its files are in a data directory, without reading or fetching any.
+    """
+
+    name: str
+    load: Callable[..., Stream]
+    about: str = ""
+    present: Callable[[Path], bool] = presence.no_files_needed
+
+
+DATASETS = Registry(
+    "data set",
+    DataSet,
+    DataError,
+    (
+        DataSet("digits", digits.digits, "scikit-learn's digits, each against the rest"),
+        DataSet("mnist", mnist.mnist, "MNIST, each digit against the rest", presence.mnist),
+        DataSet(
+            "permuted-mnist",
+            mnist.permuted_mnist,
+            "MNIST, the pixels in another order for each task",
+            presence.mnist,
+        ),
+        DataSet(
+            "mnist-variation",
+            variation.mnist_variation,
+            "rotated digits on backgrounds, each against the rest",
+            presence.mnist_variation,
+        ),
+        DataSet("cifar-100", cifar100.cifar_100, "CIFAR-100 in groups", presence.cifar_100),
+        DataSet("awa", awa.awa, "Animals with Attributes, each against the rest", presence.awa),
+    ),
+)
+register_dataset = DATASETS.add
 _FEATURES = "features:"
 
 
 def names() -> tuple[str, ...]:
     """Names that `load` knows; `features:PATH.npz` stands for any path."""
-    return (*_DATA_SETS, f"{_FEATURES}PATH.npz")
+    return (*DATASETS, f"{_FEATURES}PATH.npz")
+
+
+def files_present(name: str, data_dir: str | os.PathLike[str] | None = None) -> bool:
+    """Of a data set that `load` knows; `features:PATH.npz` is looked for where `load` does."""
+    return _named(name).present(data_directory(data_dir))
 
 
 def load(
     name: str, seed: int = 0, data_dir: str | os.PathLike[str] | None = None, **options: Any
 ) -> Stream:
     """The stream of a data set; `options` are those of the data set's own function."""
-    make = _maker(name)
+    make = _named(name).load
     allowed = [
         option.name
         for option in inspect.signature(make).parameters.values()
@@ -42,22 +88,19 @@ def load(
     unknown = [option for option in options if option not in allowed]
     if unknown:
         raise DataError(
-            f"data set {name!r} has no option {unknown[0]!r}{_nearest(unknown[0], allowed)}; "
-            f"its options are {', '.join(allowed)}"
+            f"data set {name!r} has no option {unknown[0]!r}; {did_you_mean(unknown[0], allowed)}"
+            f"its options are {', '.join(allowed) or 'none'}"
         )
     return make(seed, data_dir, **options)
 
 
-def _maker(name: str) -> Callable[..., Stream]:
-    if name.startswith(_FEATURES):
-        return partial(features.features, name.removeprefix(_FEATURES))
-    if name not in _DATA_SETS:
-        raise DataError(
-            f"no data set {name!r}{_nearest(name, list(names()))}; there are {', '.join(names())}"
-        )
-    return _DATA_SETS[name]
-
-
-def _nearest(given: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(given, known, n=1, cutoff=0.4)
-    return f", did you mean {near[0]!r}?" if near else ""
+def _named(name: str) -> DataSet:
+    if not name.startswith(_FEATURES):
+        return DATASETS.named(name)
+    path = name.removeprefix(_FEATURES)
+    return DataSet(
+        name,
+        partial(features.features, path),
+        "a table of features and classes",
+        partial(presence.features, path),
+    )

@@ -102,7 +102,13 @@ def absent(data_set: str, directory: Path, names: list[str], why: str) -> DataEr
 
 def _download(data_set: str, directory: Path, name: str, remote: Remote, wanted: list[str]) -> Path:
     pooch = _pooch()
-    _require_writable(data_set, directory)
+    try:
+        require_writable(directory)
+    except OSError as error:
+        raise DataError(
+            f"{data_set}: cannot write downloaded files to {directory} ({error}). Give a directory "
+            f"that can be written with data_dir= (--data-dir) or ${VARIABLE}."
+        ) from error
     try:
         with _Bar(name) as bar:
             got = pooch.retrieve(remote.url, remote.digest, name, directory, progressbar=bar)
@@ -127,16 +133,11 @@ def _pooch() -> ModuleType:
     return cast(ModuleType, pooch)
 
 
-def _require_writable(data_set: str, directory: Path) -> None:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=directory):
-            pass
-    except OSError as error:
-        raise DataError(
-            f"{data_set}: cannot write downloaded files to {directory} ({error}). Give a directory "
-            f"that can be written with data_dir= (--data-dir) or ${VARIABLE}."
-        ) from error
+def require_writable(directory: Path) -> None:
+    """Refuse before the work, not after it, a place where nothing can be written."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=directory):
+        pass
 
 
 def _unpack(archive: Path, directory: Path, members: Mapping[str, str]) -> None:

@@ -1,42 +1,41 @@
-"""Whether the files of a data set are in place, without reading or fetching any."""
+"""Whether the files of a data set are in a directory, without reading or fetching any."""
 
-import os
 from pathlib import Path
 
-from lifelong.tasks.datasets import _maker, awa, cifar100, mnist, variation
-from lifelong.tasks.datasets.files import data_directory, present
-
-
-def files_present(name: str, data_dir: str | os.PathLike[str] | None = None) -> bool:
-    """Of a data set that `load` knows; `features:PATH.npz` is looked for where `load` does."""
-    directory = data_directory(data_dir)
-    if name.startswith("features:"):
-        path = name.removeprefix("features:")
-        return any(place.is_file() for place in (Path(path).expanduser(), directory / path))
-    _maker(name)  # refuses a name that is no data set's
-    has_mnist = _mnist(directory)
-    return {
-        "digits": True,
-        "mnist": has_mnist,
-        "permuted-mnist": has_mnist,
-        "mnist-variation": has_mnist or _all(directory, *_variation_files()),
-        "cifar-100": _all(directory / cifar100.DIRECTORY, *_CIFAR),
-        "awa": (directory / awa.DECAF).is_dir() or _all(directory / awa.AWA2, *_AWA2),
-    }[name]
-
+from lifelong.tasks.datasets import awa as animals
+from lifelong.tasks.datasets import cifar100, variation
+from lifelong.tasks.datasets import mnist as digits
+from lifelong.tasks.datasets.files import present
 
 _CIFAR = (cifar100.TRAIN, cifar100.TEST, cifar100.NAMES)
-_AWA2 = (awa.FEATURES, awa.LABELS, awa.CLASSES)
+_AWA2 = (animals.FEATURES, animals.LABELS, animals.CLASSES)
 
 
-def _variation_files() -> list[str]:
-    files = variation.FILES_2007["rotation-background"]
-    return [f"{variation.DIRECTORY}/{file}" for file in files]
+def no_files_needed(_directory: Path) -> bool:
+    return True
 
 
-def _mnist(directory: Path) -> bool:
+def mnist(directory: Path) -> bool:
     home = directory / "mnist"
-    return all(present(home, f"{name}.gz", name) is not None for name in mnist.FILES)
+    return all(present(home, f"{name}.gz", name) is not None for name in digits.FILES)
+
+
+def mnist_variation(directory: Path) -> bool:
+    """The files of 2007, or those that a look-alike is made from."""
+    files = variation.FILES_2007["rotation-background"]
+    return mnist(directory) or _all(directory / variation.DIRECTORY, *files)
+
+
+def cifar_100(directory: Path) -> bool:
+    return _all(directory / cifar100.DIRECTORY, *_CIFAR)
+
+
+def awa(directory: Path) -> bool:
+    return (directory / animals.DECAF).is_dir() or _all(directory / animals.AWA2, *_AWA2)
+
+
+def features(path: str, directory: Path) -> bool:
+    return any(place.is_file() for place in (Path(path).expanduser(), directory / path))
 
 
 def _all(directory: Path, *names: str) -> bool:

@@ -69,7 +69,8 @@ def mnist_variation(
     if variation not in FILES_2007:
         allowed = ", ".join(repr(name) for name in FILES_2007)
         raise DataError(f"variation must be one of {allowed}, not {variation!r}")
-    if found := _files_of_2007(data_directory(data_dir), variation):
+    found = _files_of_2007(data_directory(data_dir), variation)
+    if found:
         (train_x, train_y), (test_x, test_y) = (read_amat(path) for path in found)
         x, y = np.concatenate([train_x, test_x]), np.concatenate([train_y, test_y])
         sizes = per_class or _affordable(y)
@@ -81,7 +82,13 @@ def mnist_variation(
         source = f"MNIST-Variation ({variation}), look-alike made from MNIST"
     source += ", {} / {} / {} images a class".format(*sizes)
     return one_versus_rest(
-        splits, seed=seed, order=order, standardise="whole", source=source, prefix="digit "
+        splits,
+        seed=seed,
+        order=order,
+        standardise="whole",
+        source=source,
+        prefix="digit ",
+        look_alike=not found,
     )
 
 

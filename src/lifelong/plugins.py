@@ -1,0 +1,109 @@
+"""Tables that can be added to: in code, and by packages that are installed beside this one.
+
+A package adds a row with an entry point that names it, in its `pyproject.toml`:
+
+    [project.entry-points."lifelong.methods"]
+    replay = "my_package.replay:REPLAY"
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from importlib.metadata import EntryPoint, entry_points
+from typing import Protocol, TypeVar, final
+
+
+class PluginError(ValueError):
+    """A row that cannot be added; the message names it, and the package that it came from."""
+
+
+class Named(Protocol):
+    """What a row must have."""
+
+    @property
+    def name(self) -> str: ...
+
+
+R = TypeVar("R", bound=Named)
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """A hint for an error message, with a space after it; empty where no name is near."""
+    by_lower = {name.lower(): name for name in known}
+    near = get_close_matches(given.lower(), by_lower, n=1, cutoff=0.4)
+    return f"did you mean {by_lower[near[0]]}? " if near else ""
+
+
+@final
+class Registry(Mapping[str, R]):
+    """Rows by name. Those of other packages are loaded once, when somebody first looks."""
+
+    def __init__(
+        self,
+        what: str,
+        kind: type[R],
+        error: type[Exception],
+        rows: Iterable[R] = (),
+        *,
+        added: Callable[[R], None] = lambda _row: None,
+    ) -> None:
+        self.group = f"lifelong.{what.replace(' ', '')}s"
+        self._what, self._kind, self._error, self._added = what, kind, error, added
+        self._rows: dict[str, R] = {}
+        self._loaded = False
+        for row in rows:
+            self.add(row)
+
+    def add(self, row: R) -> None:
+        """Make a row known; the same row may come twice, in code and by an entry point."""
+        if not isinstance(row, self._kind):
+            raise PluginError(
+                f"a {self._what} must be a {self._kind.__name__}, not a {type(row).__name__}"
+            )
+        there = {name.lower(): known for name, known in self._rows.items()}.get(row.name.lower())
+        if there is not None and there is not row:
+            raise PluginError(
+                f"there is a {self._what} named {there.name!r} already; give this one another name"
+            )
+        self._rows[row.name] = row
+        self._added(row)
+
+    def named(self, name: str) -> R:
+        """The row of this name, in whatever case."""
+        found = {known.lower(): row for known, row in self.items()}.get(name.lower())
+        if found is None:
+            hint = did_you_mean(name, self)
+            raise self._error(f"no {self._what} {name!r}; {hint}there are {', '.join(self)}")
+        return found
+
+    def __getitem__(self, name: str) -> R:
+        self._load()
+        return self._rows[name]
+
+    def __iter__(self) -> Iterator[str]:
+        self._load()
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        self._load()
+        return len(self._rows)
+
+    def _load(self) -> None:
+        if self._loaded:
+            return
+        self._loaded = True  # at once: what is loaded may look here itself
+        try:
+            for point in entry_points(group=self.group):
+                self._load_row(point)
+        except PluginError:
+            self._loaded = False  # whoever looks next is told again
+            raise
+
+    def _load_row(self, point: EntryPoint) -> None:
+        try:
+            self.add(point.load())
+        except Exception as error:  # whatever somebody else's package raises
+            package = "a package" if point.dist is None else f"the package {point.dist.name}"
+            raise PluginError(
+                f"{package} adds the {self._what} {point.name!r} ({point.value}), which cannot be "
+                f"loaded: {type(error).__name__}: {error}; repair or uninstall that package"
+            ) from error
