@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 
+import baselines
 import growth
 import heads
 import memory
@@ -22,8 +23,6 @@ import sequence
 import steps
 import torch
 from side_by_side import Figure, keep, publish
-
-import baselines
 
 
 def parts(full: bool) -> dict[str, Callable[[], list[Figure]]]:
