@@ -15,7 +15,6 @@ from lifelong.training.penalties import (
     SparseGroup,
     SquaredL2,
     Sum,
-    anchor,
     sparse_weights,
     sparsity,
 )
@@ -117,7 +116,6 @@ def test_values_by_hand():
     assert KernelGroup(2).value(w.reshape(2, 1, 2, 1)) == 12
     assert Quadratic(2 * torch.ones(2, 2), torch.ones(2, 2)).value(w) == 4 + 25 + 1
     assert Around(torch.ones(2, 2), L1Norm(1)).value(w) == 2 + 5 + 1
-    assert anchor(torch.ones(2, 2), 0.5).value(w) == (4 + 25 + 1) / 2
     assert Sum(L1Norm(2), SquaredL2(0.5)).value(w) == 29
 
 

@@ -142,11 +142,6 @@ class Sum:
         return self.penalty.prox(w / scale, step / scale)
 
 
-def anchor(center: Tensor, lam: float) -> Around:
-    """`lambda * |w - center|_2^2`, the anchor of Equation 6 at the previous weights."""
-    return Around(center, SquaredL2(lam))
-
-
 def sparsity(spec: TensorSpec, mu: float) -> Penalty:
     """Equation 2's penalty: l1, or for a convolution the (2,1)-norm over its kernels."""
     return KernelGroup(mu) if spec.kernel else L1Norm(mu)

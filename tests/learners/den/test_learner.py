@@ -588,3 +588,10 @@ def test_a_progress_bar_changes_nothing():
     for task in tasks:
         shown.learn(task)
     assert same(contents(shown), contents(learned(architecture, tasks, quick())))
+
+
+def test_the_first_task_is_learned_with_l1_and_a_stronger_one_leaves_fewer_weights():
+    task = task_for(small_mlp())
+    sizes = [learned(small_mlp(), [task], quick(mu=mu)).capacity().nonzero for mu in (0, 0.1, 0.5)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] < sizes[0]

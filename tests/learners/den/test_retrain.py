@@ -19,6 +19,7 @@ from builders import (
     task_for,
     units_on,
 )
+from lifelong.learners.den import Settings
 from lifelong.learners.den.retrain import select, selective_retraining, with_sparse_head
 from lifelong.learners.den.task_training import TaskTraining, movement
 from lifelong.networks.growing import GrowingNetwork
@@ -211,3 +212,10 @@ def test_a_sparser_head_has_to_be_worth_it(name, kind, worth):
         features = known.architecture.features(known.shared, task.train.x)
     head = fit_sparse_head(features, task.train.y, task.kind, task.outputs, 0.05)
     assert torch.equal(network.tensors["head.weight"], head.weight)
+
+
+@pytest.mark.parametrize(("lam", "cost"), [(0.0, 2 * 7), (0.5, 2 * 7 + 0.5 * (4 + 25))])
+def test_moving_away_costs_the_distance_and_with_lam_its_square(lam, cost):
+    before, now = torch.ones(2, 2), torch.tensor([[3.0, -4.0], [1.0, 1.0]])
+    penalties = movement(Settings(mu=2.0, lam=lam), {"hidden1.weight": before})
+    assert penalties["hidden1.weight"].value(now) == cost
