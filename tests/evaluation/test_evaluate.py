@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, roc_auc_score
 
 from lifelong.evaluation.evaluate import evaluate, score, steps, timed
-from lifelong.evaluation.metrics import accuracy, auroc
+from lifelong.evaluation.metrics import METRICS, Metric, accuracy, auroc
 from lifelong.records import Capacity, StageRecord
 from lifelong.tasks.datasets import load
 from lifelong.tasks.streams import Stream
@@ -129,6 +129,17 @@ def test_steps_show_what_is_known_on_the_way():
     assert [len(step.results.tasks) for step in seen] == [1, 2, 3]
     last = seen[-1].results.matrix("auroc")
     np.testing.assert_array_equal(seen[0].results.matrix("auroc"), last[:1, :1])
+
+
+def test_a_metric_that_came_after_an_interruption_is_left_out(monkeypatch):
+    stream = load("digits", seed=0).first(3)
+    learner = Means()
+    first = next(steps(learner, stream))
+    late = Metric("late", "late", lambda *_: 1.0)
+    monkeypatch.setattr(METRICS, "_rows", {**METRICS, "late": late})
+    last = list(steps(learner, stream, done=first.results))[-1]
+    assert list(last.results.scores) == ["auroc", "accuracy"]
+    assert "late" in list(steps(Means(), stream))[-1].results.scores
 
 
 def test_seconds_before_an_interruption_count():

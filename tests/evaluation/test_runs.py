@@ -12,6 +12,7 @@ from lifelong.evaluation.measure import RunMetadata, measure, model_run
 from lifelong.evaluation.runs import Run, RunError, read_runs, write_run
 from lifelong.learners.baselines import Joint, Single, TrainingSettings
 from lifelong.learners.den import DEN
+from lifelong.networks.sequential import base_parameters, mlp
 from lifelong.persistence.models import ModelFileError
 from lifelong.tasks.streams import Stream
 from lifelong.tasks.task import Task, TaskError
@@ -46,6 +47,24 @@ def test_a_run_holds_what_the_learner_has(den: DEN, run: Run) -> None:
     assert {group: list(born) for group, born in run.born.items()} == {
         group: born.tolist() for group, born in den.network.born.items()
     }
+
+
+def test_a_run_has_the_name_and_the_base_network_that_it_is_given() -> None:
+    stream = Stream({TASKS[0].name: lambda: TASKS[0]}, source="made up", look_alike=True)
+    half = mlp(6, [5, 3])
+    named = RunMetadata(method="DEN in disguise", base=half)
+    run = measure(DEN(small_mlp(), quick()), stream, named)
+    assert (run.method, run.look_alike) == ("DEN in disguise", True)
+    assert run.summary.capacity == run.summary.parameters / base_parameters(half, [1])
+    assert Run.from_json(run.to_json()).look_alike
+
+
+def test_other_settings_leave_what_was_learned(den: DEN, run: Run) -> None:
+    assert run.tasks == den.tasks
+    other = den.with_settings(quick(shrink=0.5))
+    assert (other.settings.shrink, den.settings.shrink) == (0.5, quick().shrink)
+    assert other.network is den.network
+    assert (other.records, other.seed) == (den.records, den.seed)
 
 
 def test_used_units_are_those_of_the_sharing(den: DEN, run: Run) -> None:

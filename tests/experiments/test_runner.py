@@ -70,7 +70,7 @@ def test_a_worker_that_is_killed_costs_its_run_only(tmp_path: Path) -> None:
 def _here(jobs: Sequence[Job], _workers: int) -> Iterator[Done]:
     """In this process."""
     for each in jobs:
-        yield Done(each, perform(each))
+        yield Done(each, perform(each).run.summary)
 
 
 HERE = Engine("here", "in this process", _here)

@@ -26,6 +26,7 @@ def list_command(json: bool = False) -> None:
         recipes = [named("paper") for named in RECIPES.values()]
         sets = [*DATASETS, *sorted({r.data.name for r in recipes} - DATASETS.keys())]
         there = {name: files_present(name) for name in sets}
+        about = {name: DATASETS[name].about if name in DATASETS else "" for name in sets}
         if json:
             print_json(
                 {
@@ -37,7 +38,9 @@ def list_command(json: bool = False) -> None:
                         {"name": m.name, "about": m.about, "citation": m.citation}
                         for m in METHODS.values()
                     ],
-                    "data": [{"name": n, "files": found} for n, found in there.items()],
+                    "data": [
+                        {"name": n, "about": about[n], "files": found} for n, found in there.items()
+                    ],
                     "metrics": [{"name": m.name, "label": m.label} for m in METRICS.values()],
                     "engines": [{"name": e.name, "about": e.about} for e in ENGINES.values()],
                 }
@@ -49,7 +52,10 @@ def list_command(json: bool = False) -> None:
             two_columns("Methods", {m.name: m.about for m in METHODS.values()}),
             two_columns(
                 f"Data sets; files in {data_directory()}",
-                {name: "there" if found else "not there" for name, found in there.items()},
+                {
+                    name: f"{'there' if found else 'not there':11}{about[name]}".rstrip()
+                    for name, found in there.items()
+                },
             ),
             two_columns("Metrics", {m.name: m.heading for m in METRICS.values()}),
             two_columns("Engines", {e.name: e.about for e in ENGINES.values()}),

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeAlias, final
 
+from lifelong.evaluation.runs import Summary
 from lifelong.experiments.perform import Job, RunLocked, one_thread, perform
-from lifelong.experiments.stored import StoredRun
 from lifelong.plugins import Registry
 
 PATIENCE = 2.0  # seconds that a worker has to end before it is killed
@@ -39,10 +39,10 @@ class Doing:
 @final
 @dataclass(frozen=True)
 class Done:
-    """A run is there."""
+    """A run is there; the whole of it is where the job says."""
 
     job: Job
-    stored: StoredRun
+    summary: Summary
 
 
 @final
@@ -198,7 +198,7 @@ def _outcome(job: Job, pipe: "Connection[Any, Any]") -> WorkerEvent:
         pipe.send(Doing(job, what, done))
 
     try:
-        return Done(job, perform(job, progress))
+        return Done(job, perform(job, progress).run.summary)
     except RunLocked as error:
         return Skipped(job, str(error))
     except Exception as error:  # whatever it is, it is recorded and the others go on

@@ -18,7 +18,7 @@ from rich.progress import (
 )
 
 from lifelong.evaluation.measure import versions
-from lifelong.evaluation.runs import Run
+from lifelong.evaluation.runs import Summary
 from lifelong.experiments.engines import (
     LOCAL,
     Doing,
@@ -97,8 +97,7 @@ def run(
     return counts
 
 
-def in_a_line(run: Run) -> str:
-    s = run.summary
+def in_a_line(s: Summary) -> str:
     score = "" if s.auroc is None else f"AUROC {s.auroc:.4f}, "
     return f"{score}capacity {s.capacity:.2f}, {s.seconds:.0f} s"
 
@@ -183,7 +182,7 @@ class _Display:
 def _ending(event: Done | Failed | Skipped) -> str:
     name = event.job
     if isinstance(event, Done):
-        return f"{name}: {in_a_line(event.stored.run)}"
+        return f"{name}: {in_a_line(event.summary)}"
     if isinstance(event, Skipped):
         return f"{name}: left out, {event.why}"
     return f"{name}: FAILED, {event.error}"

@@ -167,7 +167,7 @@ def _switches(runs: Sequence[Run], seeds: Sequence[int], shown: Run) -> dict[str
     seed = shown.seed if shown.seed in seeds else seeds[0]
     return {
         "measure": {
-            "now": next(iter(METRICS)),
+            "now": [*measures(runs), *METRICS][0],
             "options": [(name, heading(name)) for name in measures(runs)],
         },
         "method": {"now": shown.method, "options": [(name, name) for name in methods(runs)]},
@@ -223,8 +223,8 @@ def _headline(own: Sequence[Run]) -> list[tuple[str, str, str]]:
     tiles = [("tasks learned", str(len(run.tasks)), "all at once" if at_once else "one by one")]
     over = "tasks at the end" if seeds == 1 else f"tasks at the end and {seeds} seeds"
     for measure in measures(own):
-        value = _cell(measure, [each.average(measure) for each in own]).partition(" ")[0]
-        tiles.append((heading(measure), value, f"mean over {over}"))
+        values = [value for each in own if (value := each.average(measure)) is not None]
+        tiles.append((heading(measure), f"{np.mean(values):.4f}", f"mean over {over}"))
     lost = [each.summary.forgetting for each in own if each.summary.forgetting is not None]
     if lost:
         points = forgetting_points(float(np.mean(lost)))

@@ -27,6 +27,8 @@ def digits(count: int = 30) -> np.ndarray:
 def test_the_look_alike_is_what_comes_without_the_files_of_2007(mnist_dir):
     stream = load("mnist-variation", seed=2, data_dir=mnist_dir, per_class=SIZES)
     assert "look-alike made from MNIST" in stream.source
+    assert stream.look_alike
+    assert stream.first(2).validated().look_alike
     assert "rotation-background" in stream.source
     assert "20 / 5 / 15 images a class" in stream.source
     task = next(iter(stream))
@@ -127,6 +129,7 @@ def test_the_files_of_2007_are_used_where_they_are_present(tmp_path, kind):
     test = write_amat(tmp_path / "mnist-variation" / test_name, 90)
     stream = load("mnist-variation", data_dir=tmp_path, variation=kind, per_class=(8, 2, 5))
     assert "original files of 2007" in stream.source
+    assert not stream.look_alike
     task = stream["digit 3"]
     assert (len(task.train), len(task.valid), len(task.test)) == (80, 20, 50)
     pool = np.concatenate([train, test])
