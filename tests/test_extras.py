@@ -1,5 +1,6 @@
 """The core works without the extras, and every area names the extra that it lacks."""
 
+import os
 import re
 import subprocess
 import sys
@@ -23,10 +24,10 @@ IMPORTED = {
 }  # where the name of the import is another one
 LEARN_AND_SAVE = """
 import torch
-from lifelong import DEN, Task, mlp
+from lifelong import DEN, Budget, Settings, Task, mlp
 x = torch.randn(60, 4)
 y = (x[:, 0] > 0).long()
-learner = DEN(mlp(4, [6]), progress=True)
+learner = DEN(mlp(4, [6]), Settings(budget=Budget(steps=20)), progress=True)
 for name in ("first", "second"):
     learner.learn(Task(name, train=(x, y), valid=(x, y)))
 learner.save(sys.argv[1])
@@ -62,7 +63,8 @@ def ran(code: str, without: list[str], *arguments: str) -> subprocess.CompletedP
     """Run this where none of these packages can be imported."""
     blocked = f"import sys; sys.modules.update(dict.fromkeys({without!r}))\n"
     command = [sys.executable, "-c", blocked + code, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=one_thread)
 
 
 def brought(extra: str) -> set[str]:
