@@ -1,4 +1,4 @@
-"""What the README shows runs as it stands there, and so do the examples in docstrings."""
+"""The examples in the README, in the docs and in docstrings run as they are written."""
 
 import doctest
 import re
@@ -11,21 +11,34 @@ import pytest
 import lifelong
 
 README = Path(__file__).resolve().parent.parent / "README.md"
+DOCS = sorted(README.parent.glob("docs/*.md"))
+
+
+def examples(page: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("page", [page for page in DOCS if examples(page)], ids=lambda p: p.stem)
+def test_the_examples_of_the_docs_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for example in examples(page):
+        exec(example, {})
 
 
 def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
-    assert blocks
-    for block in blocks:
+    assert examples(README)
+    for example in examples(README):
         seen: dict[str, object] = {}
-        exec(block, seen)
+        exec(example, seen)
         assert seen["learner"].tasks == ("first", "second", "third")  # type: ignore[attr-defined]
         assert seen["p"].shape == (5, 1)  # type: ignore[attr-defined]
 
 
 def test_every_link_leads_somewhere() -> None:
-    for page in [README, *README.parent.glob("docs/*.md"), README.parent / "CONTRIBUTING.md"]:
+    for page in [README, *DOCS, README.parent / "CONTRIBUTING.md"]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 

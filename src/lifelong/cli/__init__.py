@@ -6,7 +6,7 @@ from lifelong.extras import MissingExtraError, require_extra
 
 
 def command() -> None:
-    """What the shell calls: the command line, or what to install for it."""
+    """Entry point: run the command line, or print which extra to install for it."""
     try:
         require_extra("tyro", extra="cli")
     except MissingExtraError as error:

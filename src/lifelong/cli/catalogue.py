@@ -1,4 +1,4 @@
-"""Commands that tell what there is: `list` and `data`."""
+"""Commands that list and check what is available: `list` and `data`."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,10 +10,10 @@ from lifelong.cli.common import Refusal, plainly, print_json, two_columns
 
 
 def list_command(json: bool = False) -> None:
-    """Tell which recipes, methods, data sets, metrics and engines there are; whether files are.
+    """List recipes, methods, metrics, engines, and data sets with whether their files are there.
 
     Args:
-        json: As JSON.
+        json: Print the lists as JSON.
     """
     with plainly():
         from lifelong.evaluation.metrics import METRICS
@@ -69,16 +69,16 @@ def data_command(
     data_dir: Annotated[Path | None, arg(metavar="DIR")] = None,
     json: bool = False,
 ) -> None:
-    """Get the files of a data set, or check those that are there; `lifelong list` names them.
+    """Download or check the files of a data set; `lifelong list` names the data sets.
 
     Files are in --data-dir, else in $LIFELONG_DATA, else in the platform's cache directory.
 
     Args:
-        action: "get" downloads what is not there, from its publisher and checked against the
-            published hash, and then checks; "check" downloads nothing.
+        action: "get" downloads missing files from their publisher, verifies the published hash and
+            then checks all files; "check" downloads nothing.
         name: The data set, such as mnist or features:PATH.npz.
         data_dir: Directory of data files.
-        json: Print what was found as JSON.
+        json: Print the result as JSON.
     """
     with plainly():
         from lifelong.tasks.datasets import files_present, load

@@ -1,6 +1,6 @@
-"""What the commands share: their arguments, their refusals, how they print.
+"""What the commands share: argument types, error handling, printing.
 
-What takes torch is imported where it is needed: `--help` need not wait for it.
+Modules that import torch are imported where they are needed, so that `--help` is fast.
 """
 
 import sys
@@ -23,7 +23,7 @@ RESULTS = Path("results")
 
 
 class Refusal(Exception):
-    """What a user can mend: a message, and the exit code."""
+    """An error that the user can fix: a message, and the exit code."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -32,7 +32,7 @@ class Refusal(Exception):
 
 @contextmanager
 def plainly() -> Iterator[None]:
-    """Errors that a user can mend, as a message and an exit code."""
+    """Turn errors that the user can fix into a message and an exit code."""
     from lifelong.experiments.engines import EngineError
     from lifelong.experiments.recipes import RecipeError
     from lifelong.experiments.stored import StoredError
@@ -50,7 +50,7 @@ def plainly() -> Iterator[None]:
 
 
 def seed_numbers(given: Sequence[str]) -> tuple[int, ...]:
-    """`0-4` is 0 1 2 3 4; several may be given."""
+    """Parse numbers and ranges: `0-4` is 0 1 2 3 4."""
     seeds: list[int] = []
     for text in (part for each in given for part in each.split(",")):
         first, _, last = text.partition("-")

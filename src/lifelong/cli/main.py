@@ -21,7 +21,7 @@ from lifelong.plugins import PluginError
 from lifelong.tasks.task import TaskError
 
 _ABOUT = """Networks that keep learning, task after task, and grow only where they must.
-`lifelong COMMAND --help` tells more of a command, `lifelong --version` the version."""
+`lifelong COMMAND --help` describes a command, `lifelong --version` prints the version."""
 
 _app = tyro.extras.SubcommandApp()
 _app.command(name="run")(run_command)
@@ -35,7 +35,7 @@ _app.command(name="reproduce")(reproduce_command)
 
 
 class UsageError(ValueError):
-    """An option with a value that is not allowed."""
+    """An option value that is not allowed."""
 
 
 @_app.command(name="demo")
@@ -44,27 +44,26 @@ def _demo(
     seed: Annotated[int, arg(metavar="N")] = 1,
     tasks: Annotated[int, arg(metavar="N")] = 10,
 ) -> None:
-    """Learn the ten digits one after another, and see what it took.
+    """Learn the ten digits one after another with DEN and the baselines, and compare them.
 
-    DEN, a network for each task (DNN-STL), one network for all tasks at once (DNN-MTL), and four
-    that learn task after task as DEN does, tell each digit from the rest, on data that comes with
-    scikit-learn: no files, no network, about a minute. Ends in a table, and writes report.html and
-    a file of numbers for each method.
+    The baselines are one network per task (DNN-STL), one network for all tasks at once (DNN-MTL),
+    and four that learn task after task as DEN does. The data comes with scikit-learn: no downloads,
+    about a minute. Prints a table, and writes report.html and one file of results per method.
 
     Args:
-        out: Directory to write to; made if it is not there.
-        seed: Of the order of the digits, the parts of the data and the training; 0 or more.
+        out: Directory to write to; created if missing.
+        seed: Seed of the order of the digits, the data split and the training; 0 or more.
         tasks: How many of the ten digits to learn, 2 to 10.
     """
     if seed < 0:
         raise UsageError(f"--seed must be 0 or more, not {seed}")
     if not 2 <= tasks <= 10:
         raise UsageError(f"--tasks must be 2 to 10, not {tasks}")
-    import torch  # here and not above: --help need not wait for it
+    import torch  # imported here, so that --help is fast
 
     from lifelong.experiments.demo import demo
 
-    torch.set_num_threads(1)  # networks this small are slower on more, far slower on a busy machine
+    torch.set_num_threads(1)  # networks this small are slower with more threads
     demo(out, seed=seed, tasks=tasks)
 
 
@@ -74,13 +73,13 @@ def _report(
     /,
     out: Annotated[Path, arg(metavar="FILE")] = Path("report.html"),
 ) -> None:
-    """See stored runs, or a saved model, in one HTML page that stands by itself.
+    """Write one self-contained HTML report of stored runs or of a saved model.
 
-    How good it is, what it cost, how it grew, who shares what, whether anything drifted, how it was
-    made. Runs must be on the same tasks: of several methods, of several seeds.
+    It shows scores, cost, growth, units that tasks share, drift, and settings. All runs must be on
+    the same tasks; they may differ in method and seed.
 
     Args:
-        runs: Files of stored runs or directories with some, or the directory of a saved model.
+        runs: Files of stored runs, directories of such files, or the directory of a saved model.
         out: File to write.
     """
     if not runs:
@@ -99,11 +98,11 @@ def _inspect(
     /,
     json: bool = False,
 ) -> None:
-    """See in the terminal what a saved model is made of: tasks, layers, births, sharing.
+    """Print the tasks and layers of a saved model, the births of units, and shared units.
 
     Args:
         model: Directory that `save` wrote.
-        json: Print all of it as JSON, as a stored run without scores.
+        json: Print it as JSON, in the format of a stored run without scores.
     """
     from lifelong.evaluation.measure import model_run
 
@@ -134,7 +133,7 @@ def _stored(paths: tuple[Path, ...]) -> tuple[Run, ...]:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run the command line: exit code 0, 2 for bad usage, 1 for what else a user can mend."""
+    """Run the command line. Exit codes: 0 success, 2 wrong usage, 1 any other error to fix."""
     given = list(sys.argv[1:] if args is None else args)
     if given == ["--version"]:
         print(f"lifelong {version('lifelong')}")
@@ -145,7 +144,9 @@ def main(args: Sequence[str] | None = None) -> None:
         _stop(str(error), 2)
     except Refusal as refusal:
         _stop(str(refusal), refusal.code)
-    except BrokenPipeError:  # who read the output has left, as `head` does: nobody to tell
+    except (
+        BrokenPipeError
+    ):  # the reader of the output is gone (as with `| head`): nothing to report
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:

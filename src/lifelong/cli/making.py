@@ -1,4 +1,4 @@
-"""Commands that make what is stored: `run`, `tune` and `pack`."""
+"""Commands that make stored runs: `run`, `tune` and `pack`."""
 
 import os
 import shlex
@@ -45,22 +45,22 @@ def run_command(
     engine: EngineName = "local",
     json: bool = False,
 ) -> None:
-    """Make the runs of an experiment and store them; `lifelong list` tells which there are.
+    """Make the runs of a recipe and store them; `lifelong list` names the recipes.
 
-    What is stored is never made again. Stop it with Ctrl-C, or kill it: the same command goes on
-    where it was. A run that fails is recorded, and the others go on; the exit code is then 1.
+    Stored runs are not repeated. After Ctrl-C or a kill, the same command resumes. A run that fails
+    is recorded and the others continue; the exit code is then 1.
 
     Args:
-        recipe: Which experiment, such as figure3-variation.
-        size: The paper's network and data, or a small one for two cores.
-        seeds: Such as 0-4, or 0 2 5; those of the recipe unless given.
-        methods: Only these.
+        recipe: Name of the recipe, such as figure3-variation.
+        size: The paper's network and data, or a small version for two cores.
+        seeds: Such as 0-4, or 0 2 5; by default those of the recipe.
+        methods: Only these methods.
         parts: Only these parts of a figure: "tasks" or "capacity".
-        jobs: Runs at the same time, one thread each; as many as there are cores unless given.
-        out: Directory to store them in.
-        device: To train on.
+        jobs: Number of parallel runs, one thread each; by default the number of cores.
+        out: Directory to store the runs in.
+        device: Device to train on.
         engine: Where to make the runs; `lifelong list` names the engines.
-        json: Print what became of the runs as JSON.
+        json: Print the outcome of the runs as JSON.
     """
     with plainly():
         from lifelong.experiments.engines import ENGINES
@@ -111,23 +111,23 @@ def tune_command(
     engine: EngineName = "local",
     json: bool = False,
 ) -> None:
-    """Choose the settings of methods on validation data; the recipes use what was chosen.
+    """Tune the settings of methods on validation data; the recipes use the chosen settings.
 
-    Every method gets as many trials, the first with its defaults, on the first tasks of its stream,
-    on seeds that are not reported. Stop it with Ctrl-C: the same command goes on where it was.
+    Every method gets the same number of trials, the first with its defaults, on the first tasks of
+    its stream, on seeds that are not reported. After Ctrl-C the same command resumes.
 
     Args:
-        methods: One or several, or all that the recipes run on this data.
+        methods: One or several methods, or all that the recipes run on this data.
         data: The data set, such as mnist-variation.
-        size: Of the recipes' networks.
-        trials: For each method.
+        size: Size of the recipes' networks.
+        trials: Number of trials per method.
         seeds: 100 or more, such as 100-101.
-        tasks: How many of the stream's, from the first.
-        jobs: Runs at the same time, one thread each; as many as there are cores unless given.
+        tasks: Number of tasks, from the first of the stream.
+        jobs: Number of parallel runs, one thread each; by default the number of cores.
         out: Directory to store the trials in.
         engine: Where to make the runs; `lifelong list` names the engines.
-        choices: Directory to write what was chosen to; the package's own unless given.
-        json: Print what was chosen as JSON.
+        choices: Directory for the chosen settings; by default the package's own.
+        json: Print the chosen settings as JSON.
     """
     with plainly():
         from lifelong.experiments.choices import DIRECTORY, write_choices
@@ -160,15 +160,15 @@ def pack_command(
     source: Annotated[Path | None, arg(name="from", metavar="DIR")] = None,
     unpack: bool = False,
 ) -> None:
-    """Pack finished runs into one compressed file for each data set, as they are kept in git.
+    """Pack finished runs into one compressed file per data set, for git.
 
-    Everything that reads runs finds them there. Exit code 1 if some were damaged and left out.
+    All commands read packed runs. The exit code is 1 if damaged runs were left out.
 
     Args:
         out: Directory in which `lifelong run` stored the runs.
-        source: Another such directory whose runs to add, those of version 0.1 under the names that
-            settings have now; it is only read.
-        unpack: Make a file of each run again instead, for `lifelong report`.
+        source: Another such directory whose runs to add; it is only read. Settings of version 0.1
+            get their current names.
+        unpack: Instead turn each packed run into a file, for `lifelong report`.
     """
     if unpack and source is not None:
         raise Refusal("--unpack takes no --from: pack what is there into --out first", 2)
@@ -192,7 +192,7 @@ def pack_command(
 
 @contextmanager
 def _resumable() -> Iterator[None]:
-    """Tell who stops it how to go on."""
+    """On Ctrl-C, print how to resume."""
     try:
         yield
     except KeyboardInterrupt:
@@ -222,7 +222,7 @@ def _workers(jobs: int | None) -> int:
 
 
 def _require_data(recipe: "Recipe") -> None:
-    """Fetch what is not there, or say where to put it, once and not in every run."""
+    """Download missing data, or say where to put it, once rather than in every run."""
     from lifelong.tasks.datasets import files_present, load
 
     if not files_present(recipe.data.name):

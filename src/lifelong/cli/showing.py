@@ -39,20 +39,20 @@ def table_command(
     csv: Annotated[Path | None, arg(metavar="FILE")] = None,
     json: bool = False,
 ) -> None:
-    """Show the stored runs of an experiment as a table: means over seeds.
+    """Print the stored runs of a recipe as a table of means over seeds.
 
-    AUROC with its standard error; forgetting in points of AUROC; capacity as parameters over those
-    of DNN-MTL on the base network.
+    AUROC has its standard error, forgetting is in points of AUROC, and capacity is the number of
+    parameters relative to DNN-MTL on the base network.
 
     Args:
-        recipe: Which experiment.
-        size: Of which size.
-        seeds: Only of these; those of the recipe unless given.
-        methods: Only of these.
-        parts: Only of these parts of a figure.
+        recipe: Name of the recipe.
+        size: Size of the recipe.
+        seeds: Only these seeds; by default those of the recipe.
+        methods: Only these methods.
+        parts: Only these parts of a figure.
         out: Directory in which `lifelong run` stored the runs.
-        csv: Also write it to this file.
-        json: Print it as JSON.
+        csv: Also write the table to this CSV file.
+        json: Print the table as JSON.
     """
     with plainly():
         from lifelong.experiments.collect import collect
@@ -92,16 +92,16 @@ def figure_command(
     to: Annotated[Path | None, arg(metavar="DIR")] = None,
     formats: Annotated[tuple[str, ...], arg(metavar="png|svg|pdf|csv")] = FORMATS,
 ) -> None:
-    """Draw the figure of an experiment from its stored runs: means and standard errors over seeds.
+    """Draw the figure of a recipe from its stored runs: means and standard errors over seeds.
 
     Args:
-        recipe: Which experiment.
-        size: Of which size.
-        seeds: Only of these; those of the recipe unless given.
-        methods: Only of these.
+        recipe: Name of the recipe.
+        size: Size of the recipe.
+        seeds: Only these seeds; by default those of the recipe.
+        methods: Only these methods.
         out: Directory in which `lifelong run` stored the runs.
-        to: Directory to draw into; figures in that directory unless given.
-        formats: Which of png, svg, pdf and csv, the numbers that are drawn.
+        to: Directory for the figure; by default OUT/figures.
+        formats: Any of png, svg, pdf and csv (the points of the figure).
     """
     with plainly():
         from lifelong.experiments.collect import collect
@@ -127,7 +127,7 @@ def reproduce_command(
 ) -> None:
     """Make figures, summary.json and REPRODUCTION.md from the stored runs of all recipes.
 
-    Each claim of the paper gets a verdict; what was not run is said to be not measured.
+    Each claim of the paper gets a verdict; a claim without runs is "not measured".
 
     Args:
         out: Directory in which `lifelong run` stored the runs; summary and figures go there too.

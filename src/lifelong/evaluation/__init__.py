@@ -1,1 +1,1 @@
-"""How well a learner knows its tasks, and what a run leaves behind."""
+"""Metrics, result matrices, and stored runs."""

@@ -1,4 +1,4 @@
-"""How well a learner knows its tasks: every metric, task after task."""
+"""Learn a stream task by task, and score every learned task with every metric after each."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -18,13 +18,13 @@ from lifelong.records import Capacity
 from lifelong.tasks.streams import Stream
 from lifelong.tasks.task import Examples, Kind, Task, TaskError
 
-require_extra("sklearn", extra="evaluation")  # now, and not after hours of learning
+require_extra("sklearn", extra="evaluation")  # fail now, not after hours of learning
 
 BATCH = 2048  # rows predicted at once
 
 
 class ContinualLearner(Protocol):
-    """Whatever learns task after task and can say how it sees each of them."""
+    """Any learner that learns task after task and predicts for each learned task."""
 
     def learn(self, task: Task) -> Any: ...
 
@@ -36,7 +36,7 @@ class ContinualLearner(Protocol):
 @final
 @dataclass(frozen=True)
 class Step:
-    """One task learned: what the learner reported, and the results up to here."""
+    """One learned task: the learner's record of it, and the results so far."""
 
     task: str
     record: Any
@@ -44,7 +44,7 @@ class Step:
 
 
 def evaluate(learner: ContinualLearner, stream: Stream) -> ResultMatrix:
-    """Learn each task of a stream, and after each score all tasks learned so far on test rows."""
+    """Learn each task of a stream; after each, score all tasks learned so far on test rows."""
     return [step.results for step in steps(learner, stream)][-1]
 
 
@@ -54,10 +54,10 @@ def steps(
     learn: Callable[[Task], Any] | None = None,
     done: ResultMatrix | None = None,
 ) -> Iterator[Step]:
-    """`evaluate` one task at a time, for who wants to look on or to save on the way.
+    """`evaluate` one task at a time, so that the caller can act in between.
 
-    Test rows of earlier tasks are kept, training and validation rows are not. `learn` stands in
-    for the learner's own; `done` are the results of the tasks that the learner knows already.
+    Test rows of earlier tasks are kept, training and validation rows are not. `learn` replaces
+    the learner's own; `done` has the results of the tasks that the learner has learned already.
     """
     so_far = _SoFar(stream.source)
     known = () if done is None else done.tasks
@@ -67,7 +67,7 @@ def steps(
         name = task.name
         so_far.expect(task)
         if name in known:
-            del task  # before the next task is made, or two would be in memory
+            del task  # otherwise two tasks would be in memory
             continue
         record, seconds = timed(partial(learn or learner.learn, task))
         del task
@@ -75,10 +75,9 @@ def steps(
 
 
 def timed(learn: Callable[[], Any]) -> tuple[Any, float]:
-    """What it reports, and its seconds.
+    """The record that `learn` returns, and its seconds.
 
-    A learning that was taken up where it was interrupted took longer than it did here; its record
-    knows.
+    A resumed `learn` took longer than it did in this process; its record has the total.
     """
     start = time.perf_counter()
     record = learn()
@@ -88,7 +87,7 @@ def timed(learn: Callable[[], Any]) -> tuple[Any, float]:
 def score(
     learner: ContinualLearner, name: str, rows: Examples, *, kind: Kind, outputs: int
 ) -> dict[str, float]:
-    """Every measure of one task on some rows of it."""
+    """Every metric of one task on the given rows."""
     labels, probabilities = _predicted(learner, name, rows)
     _check_predictions(name, (len(labels), outputs), probabilities)
     return {name: metric.score(kind, labels, probabilities) for name, metric in METRICS.items()}
@@ -97,7 +96,7 @@ def score(
 @final
 @dataclass(frozen=True, eq=False)
 class _ScoredTask:
-    """What is kept of a task that was learned."""
+    """What scoring a learned task needs."""
 
     name: str
     test: Examples
@@ -107,7 +106,7 @@ class _ScoredTask:
 
 @final
 class _SoFar:
-    """What is known of the tasks learned, and their test rows."""
+    """The results so far, and the test rows of the tasks learned."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -119,14 +118,14 @@ class _SoFar:
         self._seconds: list[float] = []
 
     def recall(self, done: ResultMatrix, names: tuple[str, ...]) -> None:
-        """Take over what was measured before."""
+        """Continue from earlier results."""
         count = len(done.tasks)
         if done.tasks != names[:count]:
             raise TaskError(
                 f"results of the tasks {done.tasks!r} do not begin this stream, whose tasks are "
                 f"{names!r}"
             )
-        # A metric that came since cannot be told of tasks whose moment has passed.
+        # A metric that was registered since has no scores for the earlier points in time.
         self._metrics = tuple(name for name in METRICS if name in done.scores)
         self._rows = [
             [{name: float(r[i, j]) for name, r in done.scores.items()} for j in range(i + 1)]
@@ -136,7 +135,7 @@ class _SoFar:
         self._seconds = done.seconds.tolist()
 
     def expect(self, task: Task) -> None:
-        """Keep the test rows, and refuse before the hours of learning what cannot be scored."""
+        """Keep the test rows; refuse, before hours of learning, a task that cannot be scored."""
         if any(known.name == task.name for known in self._known):
             raise TaskError(f"two tasks of the stream are named {task.name!r}; names must differ")
         if task.test is None:

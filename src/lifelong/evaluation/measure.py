@@ -1,4 +1,4 @@
-"""From a learner and a stream, or from a saved model, to a stored run."""
+"""Make a `Run` from a learner and a stream, or from a saved model."""
 
 import platform
 import warnings
@@ -29,12 +29,12 @@ from lifelong.records import StageRecord, TaskRecord
 from lifelong.tasks.streams import Stream
 from lifelong.tasks.task import Task, TaskError
 
-ProgressCallback: TypeAlias = Callable[[str, str, int], None]  # method, what it does, tasks done
+ProgressCallback: TypeAlias = Callable[[str, str, int], None]  # method, activity, tasks done
 
 
 @runtime_checkable
 class LearnsTogether(Protocol):
-    """A learner that takes the data of all tasks at once."""
+    """A learner that trains on the data of all tasks at once."""
 
     def learn_together(
         self, tasks: Sequence[Task], *, checkpoint: str | Path | None = None
@@ -43,14 +43,14 @@ class LearnsTogether(Protocol):
 
 @runtime_checkable
 class Shares(Protocol):
-    """A learner that can tell which units each task uses."""
+    """A learner that knows which units each task uses."""
 
     def sharing(self) -> Sharing: ...
 
 
 @runtime_checkable
 class Finetunes(Protocol):
-    """A learner that can train all tasks together once it has learned each."""
+    """A learner that can train all tasks together after it has learned each."""
 
     def finetune(
         self, tasks: Sequence[Task], *, checkpoint: str | Path | None = None
@@ -60,11 +60,11 @@ class Finetunes(Protocol):
 @final
 @dataclass(frozen=True, eq=False)
 class ResumePoint:
-    """What a run that was killed goes on from, and how the next one could.
+    """Where a killed run resumes, and how this one saves its progress.
 
     Attributes:
-        results: of the tasks that the learner knows already.
-        checkpoint: directory in which the trainings of a task are kept while it is learned.
+        results: of the tasks that the learner has learned already.
+        checkpoint: directory for the checkpoint of the task being learned.
         after: called after each task with the results so far.
     """
 
@@ -79,14 +79,14 @@ FROM_THE_START = ResumePoint()
 @final
 @dataclass(frozen=True)
 class RunMetadata:
-    """Where a run comes from.
+    """What a run records beside its measurements.
 
     Attributes:
         data: name of the data set.
-        about: what the method is, in words.
-        command: that asks for the run.
-        method: its name; the learner's own unless given.
-        base: the network that capacity is counted against; the learner's own unless given.
+        about: description of the method.
+        command: the command that makes the run.
+        method: name of the method; the learner's own by default.
+        base: the network that capacity is relative to; the learner's own by default.
     """
 
     data: str = ""
@@ -97,7 +97,7 @@ class RunMetadata:
 
 
 def no_progress(_method: str, _doing: str, _done: int) -> None:
-    """Watch nothing."""
+    """Report nothing."""
 
 
 def measure(
@@ -108,9 +108,9 @@ def measure(
     progress: ProgressCallback = no_progress,
     kept: ResumePoint = FROM_THE_START,
 ) -> Run:
-    """Let a learner learn a stream, and tell how it went.
+    """Let a learner learn a stream, and return the run.
 
-    It has learned nothing yet, or the tasks that `kept` has results of.
+    The learner must have learned exactly the tasks that `kept` has results of: by default none.
     """
     with _noted() as notes:
         outcome = (
@@ -134,9 +134,9 @@ def measure_finetuning(
     progress: ProgressCallback = no_progress,
     checkpoint: Path | None = None,
 ) -> Run:
-    """Let a learner that knows the tasks of a stream train them all together, and tell how it went.
+    """Let a learner that has learned a stream train all its tasks together, and return the run.
 
-    Seconds are those of the tasks one by one and of the end together.
+    Seconds are those of learning the tasks one by one plus those of the joint training.
     """
     if not isinstance(learner, Finetunes):
         raise TaskError(f"{learner.method} cannot train all tasks together at the end; DEN can")
@@ -149,7 +149,7 @@ def measure_finetuning(
 
 
 def model_run(path: Path) -> Run:
-    """What a saved model alone can tell: all but scores and where its data came from."""
+    """A saved model as a run without scores and data source."""
     learner = load_model(path)
     if not learner.tasks:
         raise TaskError(f"{path}: this model has learned no task yet, so there is nothing to show")
@@ -160,16 +160,16 @@ def model_run(path: Path) -> Run:
 
 
 def is_model(path: Path) -> bool:
-    """Whether a saved model is there, as far as one can tell without reading it."""
+    """Whether the directory looks like a saved model; nothing is read."""
     return (path / MANIFEST).is_file()
 
 
 def load_model(path: Path) -> Learner[Any]:
-    """A saved model, whatever method it is of."""
+    """Load a saved model of any method."""
     try:
         method = msgspec.json.decode(read_file(path / MANIFEST, most=MOST), type=_Named).method
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        method = DEN.method  # which knows best how to say what is wrong
+        method = DEN.method  # raises the right error
     known = {row.learner.method: row.learner for row in METHODS.values()}
     if method not in known:
         raise ModelFileError(
@@ -180,7 +180,7 @@ def load_model(path: Path) -> Learner[Any]:
 
 
 def versions() -> dict[str, str]:
-    """Of what a result may depend on."""
+    """Versions of the packages that results may depend on."""
     packages = ("lifelong", "torch", "numpy", "scikit-learn")
     return {"python": platform.python_version(), **{name: version(name) for name in packages}}
 
@@ -188,7 +188,7 @@ def versions() -> dict[str, str]:
 @final
 @dataclass(frozen=True)
 class _Outcome:
-    """Scores of each task at the end, the whole matrix if there is one, seconds of learning."""
+    """Final score of each task, the result matrix if there is one, seconds of learning."""
 
     scores: dict[str, tuple[float, ...]]
     results: ResultMatrix | None
@@ -197,7 +197,7 @@ class _Outcome:
 
 @final
 class _Named(msgspec.Struct):
-    """As much of a manifest as says whose it is."""
+    """The member of a manifest that names the method."""
 
     method: str
 
@@ -247,7 +247,7 @@ def _one_by_one(
         results = step.results
         kept.after(results)
         progress(learner.method, doing[done], done)
-    assert results is not None  # a stream has a task
+    assert results is not None  # a stream is never empty
     scores = {name: tuple(matrix[-1].tolist()) for name, matrix in results.scores.items()}
     return _Outcome(scores, results, float(results.seconds.sum()))
 
@@ -294,7 +294,7 @@ def _mean(scores: Mapping[str, Sequence[float]], name: str) -> float | None:
 
 
 def _born(network: GrowingNetwork) -> dict[str, tuple[int, ...]]:
-    """Of units that tasks share; where each task has a network of its own there are none."""
+    """Birth of each shared unit; empty if each task has its own network."""
     if not network.shared:
         return {}
     return {group: tuple(stamps.tolist()) for group, stamps in network.born.items()}
@@ -311,7 +311,7 @@ def _used(learner: Learner[Any]) -> dict[str, tuple[tuple[int, ...], ...]]:
 
 @contextmanager
 def _noted() -> Iterator[list[str]]:
-    """Warnings that are given meanwhile, as words; they are given once more at the end."""
+    """Collect the messages of warnings, and issue the warnings again at the end."""
     notes: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         yield notes

@@ -1,11 +1,11 @@
-"""How well a task is known, in numbers: every metric there is, in one table, without torch.
+"""The table of metrics, without torch.
 
-AUROC is the paper's measure. A binary task scores the mean over its outputs (subtasks), a task of
-classes the mean over its classes, each against the rest. Accuracy is the share of right answers: of
-binary outputs at a threshold of one half, of classes by the largest probability.
+AUROC is the paper's metric. A binary task scores the mean over its outputs (subtasks), a task of
+classes the mean over its classes, each against the rest. Accuracy is the share of correct
+predictions: a threshold of one half for binary outputs, the largest probability for classes.
 
-`register_metric` adds a metric, and so does an entry point of the group `lifelong.metrics`; each is
-then computed in every run, stored with it, and shown by tables and reports.
+`register_metric` and entry points of the group `lifelong.metrics` add metrics; each is then
+computed in every run, stored with it, and shown by tables and reports.
 """
 
 from collections.abc import Callable
@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from lifelong.plugins import Registry
 
-# The kind of the task ("binary" or "classes"), its labels, and a row of probabilities for each.
+# Arguments: the kind of the task ("binary" or "classes"), its labels, probabilities per row.
 Score: TypeAlias = Callable[[str, NDArray[Any], NDArray[Any]], float]
 
 
 class MetricError(ValueError):
-    """A name that is no metric's; the message suggests the nearest."""
+    """An unknown metric; the message suggests the nearest name."""
 
 
 @final
@@ -33,7 +33,7 @@ class Metric:
     Attributes:
         name: in stored runs.
         label: in tables and figures.
-        score: of a task, from its kind, the labels and the probabilities; a finite number.
+        score: computes a finite number from the task's kind, labels and probabilities.
         higher_is_better: if not, tables mark it with an arrow.
     """
 
@@ -49,7 +49,9 @@ class Metric:
 
 def auroc(kind: str, labels: NDArray[Any], probabilities: NDArray[Any]) -> float:
     """Mean area under the ROC curve: over the outputs, or over the classes against the rest."""
-    from sklearn.metrics import roc_auc_score  # here and not above: who shows results need not wait
+    from sklearn.metrics import (
+        roc_auc_score,
+    )  # slow to import
 
     hits = labels if kind == "binary" else labels[:, None] == np.arange(probabilities.shape[1])
     columns = zip(hits.T, probabilities.T, strict=True)
@@ -57,7 +59,7 @@ def auroc(kind: str, labels: NDArray[Any], probabilities: NDArray[Any]) -> float
 
 
 def accuracy(kind: str, labels: NDArray[Any], probabilities: NDArray[Any]) -> float:
-    """Share of right answers."""
+    """Share of correct predictions."""
     if kind == "binary":
         return float(((probabilities >= 0.5) == (labels == 1)).mean())
     return float((probabilities.argmax(axis=1) == labels).mean())
@@ -73,5 +75,5 @@ register_metric = METRICS.add
 
 
 def heading(name: str) -> str:
-    """Of a metric in a table; its name where a stored run has one that is not known here."""
+    """Heading of a metric in a table; the name itself if the metric is not registered."""
     return METRICS[name].heading if name in METRICS else name

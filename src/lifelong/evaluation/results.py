@@ -1,8 +1,8 @@
-"""What comes out of a run: how well each task is known after each task, at what size and cost.
+"""The result matrix of a run: score of each task after each task, capacity and seconds.
 
-R[i, j] is the score of task j after learning task i, everywhere in this project: rows are moments,
-columns are tasks. Entries above the diagonal, scores of tasks not learned yet, are NaN: a learner
-that makes an output for each task it learns cannot answer for a task before that.
+R[i, j] is the score of task j after learning task i, everywhere in this project: rows are points
+in time, columns are tasks. Entries above the diagonal are NaN: a learner that adds an output per
+task cannot predict for a task before it has learned it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,11 +21,11 @@ Matrix = NDArray[np.float64]
 
 
 class ResultError(ValueError):
-    """Numbers that cannot make a result matrix, or a question it cannot answer."""
+    """Invalid contents of a result matrix, or an unknown task or metric."""
 
 
 class Frame(Protocol):
-    """As much of a pandas or polars frame as is needed to read one."""
+    """The part of a pandas or polars frame that reading needs."""
 
     @property
     def columns(self) -> Any: ...
@@ -36,18 +36,17 @@ class Frame(Protocol):
 @final
 @dataclass(frozen=True, eq=False)
 class ResultMatrix:
-    """Scores of every task after every task, and what the network had become by then.
+    """Scores of every task after every task, with capacity and seconds.
 
     R[i, j] is the score of task j after learning task i, and T the number of tasks learned.
 
     Attributes:
         tasks: names in the order in which they were learned.
-        scores: R for each measure, such as "auroc" and "accuracy".
+        scores: R for each metric, such as "auroc" and "accuracy".
         capacity: of the whole network after learning task i.
-        as_of: of the network as known to task i, right after learning it: what predictions for
-            this task cost.
-        seconds: that learning task i took, without the evaluation.
-        source: what data it was, in words.
+        as_of: capacity of the network as of task i: the cost of predictions for this task.
+        seconds: of learning task i, without evaluation.
+        source: description of the data.
     """
 
     tasks: tuple[str, ...]
@@ -83,7 +82,7 @@ class ResultMatrix:
         seconds: ArrayLike | None = None,
         source: str = "",
     ) -> "ResultMatrix":
-        """From any arrays; what is left out counts as 0."""
+        """Make one from any arrays; omitted capacities and seconds are 0."""
         nothing = (Capacity(0, 0, 0),) * len(tasks)
         return cls(
             tuple(tasks),
@@ -107,11 +106,11 @@ class ResultMatrix:
         return np.array([r[i, : i + 1].mean() for i in range(len(r))])
 
     def average(self, measure: str = "auroc") -> float:
-        """At the end, the mean over all tasks: A_{T-1} = 1/T · Σ_j R[T-1, j]."""
+        """The mean over all tasks after the last: A_{T-1} = 1/T · Σ_j R[T-1, j]."""
         return float(self.averages(measure)[-1])
 
     def curve(self, task: str, measure: str = "auroc") -> NDArray[np.float64]:
-        """One task j from when it was learned to the end: R[j, j], R[j+1, j], …, R[T-1, j]."""
+        """Scores of task j since it was learned: R[j, j], R[j+1, j], …, R[T-1, j]."""
         if task not in self.tasks:
             names = ", ".join(repr(name) for name in self.tasks)
             raise ResultError(f"no task {task!r} in these results; there are {names}")
@@ -119,28 +118,28 @@ class ResultMatrix:
         return self.matrix(measure)[j:, j]
 
     def forgetting(self, measure: str = "auroc") -> float:
-        """What was lost from the best there was, over all tasks but the last.
+        """Loss against the best earlier score, the mean over all tasks but the last.
 
         F = 1/(T-1) · Σ_{j<T-1} ( max_{j≤i<T-1} R[i, j] - R[T-1, j] ). Small is good; it is
-        negative where tasks were known best at the end. NaN for a single task.
+        negative if tasks score best at the end. NaN for a single task.
         """
         r = self.matrix(measure)
         return _mean([r[j:-1, j].max() - r[-1, j] for j in range(len(r) - 1)])
 
     def backward_transfer(self, measure: str = "auroc") -> float:
-        """What later tasks did to earlier ones: BWT = 1/(T-1) · Σ_{j<T-1} ( R[T-1, j] - R[j, j] ).
+        """Effect of later tasks on earlier ones: BWT = 1/(T-1) · Σ_{j<T-1} ( R[T-1, j] - R[j, j] ).
 
-        Negative where learning on made earlier tasks worse. NaN for a single task.
+        Negative if later learning made earlier tasks worse. NaN for a single task.
         """
         r = self.matrix(measure)
         return _mean([r[-1, j] - r[j, j] for j in range(len(r) - 1)])
 
     def forward_transfer(self, alone: ArrayLike, measure: str = "auroc") -> float:
-        """What earlier tasks did for later ones: FWT = 1/(T-1) · Σ_{0<j} ( R[j, j] - S_j ).
+        """Effect of earlier tasks on later ones: FWT = 1/(T-1) · Σ_{0<j} ( R[j, j] - S_j ).
 
-        S_j, given in `alone`, is the score of a network trained on task j only. (The other formula
-        in use compares R[j-1, j] with an untrained network; it asks for an answer to a task before
-        its output exists.) Positive where what was known helped. NaN for a single task.
+        S_j, given in `alone`, is the score of a network trained on task j only. (The other
+        common formula compares R[j-1, j] with an untrained network; it needs predictions for a task
+        before its output exists.) Positive if earlier tasks helped. NaN for a single task.
         """
         r = self.matrix(measure)
         reference = np.array(alone, np.float64)
@@ -152,7 +151,7 @@ class ResultMatrix:
         return _mean([r[j, j] - reference[j] for j in range(1, len(r))])
 
     def to_json(self) -> str:
-        """All of it as JSON; a score that was not measured is null."""
+        """The results as JSON; a score that was not measured is null."""
         document = _Document(
             meaning=MEANING,
             tasks=list(self.tasks),
@@ -166,7 +165,7 @@ class ResultMatrix:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "ResultMatrix":
-        """What `to_json` wrote."""
+        """Read what `to_json` wrote."""
         try:
             document = msgspec.json.decode(text, type=_Document)
         except msgspec.MsgspecError as error:
@@ -182,7 +181,7 @@ class ResultMatrix:
         )
 
     def to_columns(self) -> dict[str, list[Any]]:
-        """A long table, one row for each task j known after task i, as columns by name.
+        """A long table as columns by name, with one row per pair of task i and task j <= i.
 
         `pandas.DataFrame(columns)` or `polars.DataFrame(columns)` makes a frame of it. `after` is
         task i, `task` is task j; sizes and seconds are those of task i.
@@ -212,7 +211,7 @@ class ResultMatrix:
 
     @classmethod
     def from_frame(cls, frame: Frame) -> "ResultMatrix":
-        """What `to_frame` made, or a polars frame of `to_columns`, the rows in any order."""
+        """Read what `to_frame` made, or a polars frame of `to_columns`, with rows in any order."""
         columns = {str(name): frame[name].to_list() for name in frame.columns}
         missing = [name for name in _FIXED if name not in columns]
         if missing:
@@ -225,7 +224,7 @@ class ResultMatrix:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ResultMatrix) and self.to_json() == other.to_json()
 
-    __hash__ = None  # type: ignore[assignment]  # holds arrays, which can be changed
+    __hash__ = None  # type: ignore[assignment]  # arrays are mutable
 
     def __str__(self) -> str:
         return "\n\n".join([f"{MEANING}.", *(self._table(measure) for measure in self.scores)])
@@ -249,7 +248,7 @@ _FIXED = ("after", "task", *_SIZES, *(_AS_OF + size for size in _SIZES), "second
 
 
 class _Document(msgspec.Struct):
-    """How a result matrix is written."""
+    """The JSON form of a result matrix."""
 
     meaning: str
     tasks: list[str]
@@ -287,7 +286,7 @@ def _with_nan(measure: str, rows: list[list[float | None]]) -> Matrix:
 
 
 def _from_columns(columns: Mapping[str, list[Any]]) -> ResultMatrix:
-    # Task i is scored i + 1 times, for itself and each task before it: that gives the order.
+    # After task i there are i + 1 scores, which gives the order of the tasks.
     times = {name: columns["after"].count(name) for name in columns["after"]}
     tasks = sorted(times, key=lambda name: times[name])
     if [times[name] for name in tasks] != list(range(1, len(tasks) + 1)):

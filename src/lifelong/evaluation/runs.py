@@ -1,4 +1,4 @@
-"""What a run leaves behind: plain data, to and from JSON, without torch."""
+"""A stored run: plain data, to and from JSON, without torch."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -18,21 +18,21 @@ VERSION = 1
 
 
 class RunError(ValueError):
-    """Something that is not a stored run, or runs that do not belong together."""
+    """An invalid stored run, or runs that cannot be combined."""
 
 
 @final
 class Summary(msgspec.Struct, frozen=True):
-    """A run in a line.
+    """The headline numbers of a run.
 
     Attributes:
-        auroc, accuracy: at the end, the mean over all tasks; None where nothing was scored, as in
-            a saved model.
-        forgetting: of AUROC (see `ResultMatrix.forgetting`); None where nothing can be forgotten,
-            after a single task or where all were learned at once.
-        capacity: parameters over those of DNN-MTL.
-        parameters, nonzero: of all that is kept.
-        seconds: of learning, without the evaluation.
+        auroc, accuracy: mean over all tasks after the last; None if nothing was scored, as for a
+            saved model.
+        forgetting: of AUROC (see `ResultMatrix.forgetting`); None after a single task, or if all
+            tasks were learned at once.
+        capacity: parameters relative to those of DNN-MTL.
+        parameters, nonzero: of the whole network.
+        seconds: of learning, without evaluation.
     """
 
     auroc: float | None
@@ -46,25 +46,25 @@ class Summary(msgspec.Struct, frozen=True):
 
 @final
 class Run(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """One method on one stream with one seed: all that tables and figures are made from.
+    """One method on one stream with one seed: the data behind all tables and figures.
 
     Attributes:
-        about: what the method is, in words.
-        command: that makes this run again; empty where there is none.
+        about: description of the method.
+        command: that repeats this run; may be empty.
         data: name of the data set, as `lifelong.tasks.datasets.load` knows it.
-        source: where the data came from, in words.
-        look_alike: whether the data only resembles what the data set is named after.
+        source: description of the data.
+        look_alike: whether the data only imitates the data set of that name.
         tasks: names in the order in which they were learned.
         inputs: shape of one input.
         widths: units of each group in the base network.
-        warnings: what the run wants its reader to know.
-        scores: for each measure, of each task at the end.
-        records: a record for each training: of each task, or one where all were learned at once.
+        warnings: messages of the warnings that the run issued.
+        scores: per metric, the score of each task at the end.
+        records: one per task, or a single one if all tasks were learned at once.
         born: for each group of units that tasks share, the number of the task, from 1, that each
             unit appeared with.
         used: for each group and each task, the units that the task uses, numbered from 0 as in
-            `born`; empty for a method that cannot tell.
-        matrix: the JSON of its `results`; null where all tasks were learned at once.
+            `born`; empty if the method does not know them.
+        matrix: the JSON of its `results`; null if all tasks were learned at once.
     """
 
     format: str = FORMAT
@@ -90,7 +90,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     matrix: msgspec.Raw
 
     def average(self, measure: str) -> float | None:
-        """The mean over tasks at the end; None where the run does not have this measure."""
+        """The mean over tasks at the end; None if the run does not have this metric."""
         summed_up = {"auroc": self.summary.auroc, "accuracy": self.summary.accuracy}
         if measure in summed_up:
             return summed_up[measure]
@@ -107,7 +107,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Run":
-        """What `to_json` wrote."""
+        """Read what `to_json` wrote."""
         try:
             envelope = msgspec.json.decode(text, type=_Envelope)
             _refuse_another(envelope)
@@ -120,20 +120,20 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 @final
 class _Envelope(msgspec.Struct):
-    """As much as any version of the format has."""
+    """The members that every version of the format has."""
 
     format: str = ""
     version: int = 0
 
 
 def measures(runs: Iterable[Run]) -> tuple[str, ...]:
-    """Names of what some of these runs were scored by, in the order of the table of metrics."""
+    """Names of the metrics that any of these runs has, in the order of the table of metrics."""
     found = {name: None for run in runs for name in run.scores}
     return (*(n for n in METRICS if n in found), *(n for n in found if n not in METRICS))
 
 
 def write_run(run: Run, directory: Path) -> Path:
-    """Store a run under the name of its method and seed; returns the file's path."""
+    """Store a run in a file named after its method and seed; return the path."""
     directory.mkdir(parents=True, exist_ok=True)
     name = re.sub(r"[^a-z0-9]+", "-", run.method.lower()).strip("-")
     file = directory / f"{name}-seed-{run.seed}.json"
@@ -142,7 +142,7 @@ def write_run(run: Run, directory: Path) -> Path:
 
 
 def read_runs(paths: Iterable[Path]) -> tuple[Run, ...]:
-    """Runs stored in these files, and in the JSON files of these directories that hold one."""
+    """Read the runs in these files, and in all JSON files of these directories that hold one."""
     return tuple(run for path in paths for run in _read(path))
 
 
@@ -184,7 +184,7 @@ def _refuse_another(envelope: _Envelope) -> None:
 
 
 def _refuse_contradictions(run: Run) -> None:
-    """Refuse parts that do not fit each other, so that who shows a run need not check."""
+    """Refuse inconsistent parts, so that code that shows a run need not check."""
     count = len(run.tasks)
     results = run.results
     if count == 0 or (results is not None and results.tasks != run.tasks):

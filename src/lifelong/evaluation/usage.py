@@ -1,4 +1,4 @@
-"""The units of a run: when they were born, what happened to them, which tasks use them."""
+"""The units of a run: their births, what happened to them, which tasks use them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,20 +19,20 @@ EVENTS = {
 
 
 def grows(run: Run) -> bool:
-    """Whether units joined after the first task, or could have."""
+    """Whether the method can add units after the first task."""
     later = any(born[-1] > 1 for born in run.born.values() if born)
     return (later or bool(run.used)) and len(run.records) == len(run.tasks)
 
 
 def units_by_task(born: Sequence[int], tasks: int) -> list[int]:
-    """How many units appeared with each task, of a group whose `born` are numbers from 1."""
+    """Number of units that each task introduced, from the `born` of a group."""
     return [list(born).count(number) for number in range(1, tasks + 1)]
 
 
 @final
 @dataclass(frozen=True)
 class Layer:
-    """The units of a group as they stand in the weave, and where it starts."""
+    """The units of a group in the order in which they are drawn, and the offset of the first."""
 
     name: str
     start: int
@@ -42,7 +42,7 @@ class Layer:
 @final
 @dataclass(frozen=True, eq=False)
 class Use:
-    """Which units each task uses: a boolean matrix (task, unit) a group."""
+    """Which units each task uses: one boolean matrix (task, unit) per group."""
 
     run: Run
 
@@ -66,7 +66,7 @@ class Use:
 
     @cached_property
     def layers(self) -> list[Layer]:
-        """Units in order of birth; of those born together, first those that most tasks use."""
+        """Units in order of birth; among those of the same birth, the most used first."""
         gap = 1 + self.whole.shape[1] // 50
         start, found = 0, []
         for group, used in self.by_group.items():
@@ -92,7 +92,7 @@ def shared_by_several(run: Run) -> float:
 
 
 def used_units(run: Run) -> list[tuple[int, int]]:
-    """For each task the units that it uses, and those of them that earlier tasks introduced."""
+    """Per task the number of units that it uses, and how many of them earlier tasks introduced."""
     use = Use(run)
     return [
         (int(used.sum()), int(used[use.born <= number].sum()))

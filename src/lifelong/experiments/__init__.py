@@ -1,4 +1,4 @@
-"""The paper's experiments: recipes, the runner that makes their runs, tuning, what is stored."""
+"""The paper's experiments: recipes, the runner, engines, tuning, stored runs."""
 
 from lifelong.extras import require_extra
 

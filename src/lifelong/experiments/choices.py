@@ -1,7 +1,6 @@
-"""Settings that were chosen on validation data, one JSON file for each data set, in `chosen/`.
+"""Settings that were chosen on validation data: one JSON file per data set, in `chosen/`.
 
-`lifelong tune` writes them and the recipes use them; where there is no file, or none for a method,
-its defaults hold.
+`lifelong tune` writes them and the recipes use them; a method without an entry has its defaults.
 """
 
 from functools import cache
@@ -19,7 +18,7 @@ DIRECTORY = Path(__file__).parent / "chosen"
 class Trial(msgspec.Struct, frozen=True):
     """Settings that were tried, the mean validation AUROC over the seeds, and the capacity.
 
-    Capacity is what the whole sequence would need if growth went on as in the tasks tried.
+    Capacity is extrapolated from the tasks tried to the whole stream.
     """
 
     settings: dict[str, Any]
@@ -30,7 +29,7 @@ class Trial(msgspec.Struct, frozen=True):
 
 @final
 class Choice(msgspec.Struct, frozen=True):
-    """What was chosen for a method: the best of the trials, of which the first had the defaults."""
+    """The settings chosen for a method: the best of its trials; the first had the defaults."""
 
     settings: dict[str, Any]
     trials: tuple[Trial, ...]
@@ -49,7 +48,7 @@ class Tuned(msgspec.Struct, frozen=True):
 
 
 def tuned_settings(data: str, method: str, directory: Path = DIRECTORY) -> dict[str, Any]:
-    """What was chosen for this method on this data; nothing where nothing was."""
+    """The settings chosen for this method on this data; empty if none were."""
     choice = tuned(data, directory).methods.get(method)
     return dict(choice.settings) if choice is not None else {}
 
@@ -64,7 +63,7 @@ def tuned(data: str, directory: Path = DIRECTORY) -> Tuned:
 
 
 def write_choices(data: str, chosen: dict[str, Choice], directory: Path = DIRECTORY) -> Path:
-    """Add choices to those there are; returns the file."""
+    """Add choices to the file of a data set; return its path."""
     before = tuned(data, directory)
     together = Tuned(data, dict(sorted({**before.methods, **chosen}.items())))
     file = file_for(data, directory)

@@ -13,7 +13,7 @@ from lifelong.reproduction.measured import Measured
 @final
 @dataclass(frozen=True)
 class Collected:
-    """What is there, and of what is not, why: each in words."""
+    """The runs found; of missing and damaged ones, a description."""
 
     measured: tuple[Measured, ...]
     missing: tuple[str, ...]
@@ -28,7 +28,7 @@ def collect(
     methods: Sequence[str] = (),
     parts: Sequence[str] = (),
 ) -> Collected:
-    """Every run of a recipe that is stored; damaged ones are named and left where they are."""
+    """Read every stored run of a recipe; damaged files are listed and left in place."""
     places = RunPaths(out)
     measured: list[Measured] = []
     missing: list[str] = []
@@ -52,5 +52,5 @@ def collect(
 
 
 def _is_plain(recipe: Recipe, entry: Entry) -> bool:
-    """The first entry of a method is the method as it is."""
+    """The first entry of a method is the one on the base network and all tasks."""
     return entry == next(each for each in recipe.entries if each.method == entry.method)

@@ -1,4 +1,4 @@
-"""All that a run depends on, as plain data without torch, and the key that stands for it."""
+"""Everything that a run depends on, as plain data without torch, and its key."""
 
 import hashlib
 import re
@@ -7,14 +7,14 @@ from typing import Any, Literal, final
 
 import msgspec
 
-_KEY = 16  # hexadecimal digits: two runs of a million would share a key once in 10^7 projects
+_KEY = 16  # hexadecimal digits: among a million runs two share a key with probability < 10^-7
 
 
 @final
 class NetworkPlan(msgspec.Struct, frozen=True):
-    """A base network but for its inputs: fully connected, or convolutions before that.
+    """A base network without its inputs: fully connected layers, optionally after convolutions.
 
-    `pool` says after which convolutions to pool; after each if it is empty.
+    `pool` lists the convolutions that are followed by pooling; all of them if it is empty.
     """
 
     widths: tuple[int, ...]
@@ -33,13 +33,13 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         data: name of the data set, as `lifelong.tasks.datasets.load` knows it.
         options: of that data set.
-        tasks: how many of its tasks, from the first.
+        tasks: how many of its tasks, counted from the first.
         network: the base network.
-        scale: factor of its widths for this run; capacity is still counted against the base.
+        scale: factor of its widths for this run; capacity is still relative to the base network.
         method: as in `lifelong.learners.registry`.
-        settings: all of them, defaults included: a changed default is another run.
+        settings: all of them, defaults included: with a changed default it is another run.
         seed: of the data and of the training.
-        rows: that are scored: "test", or "valid" to choose settings by.
+        rows: which rows are scored: "test", or "valid" for tuning.
     """
 
     data: str
@@ -54,13 +54,13 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """The same for the same configuration, on every machine."""
+        """A checksum: equal for equal configurations, on every machine."""
         text = msgspec.json.encode(self, order="sorted")
         return hashlib.sha256(text).hexdigest()[:_KEY]
 
     @property
     def place(self) -> str:
-        """Where it is kept below a directory of runs, without an ending."""
+        """Path below a directory of runs, without a suffix."""
         return f"{slug(self.data)}/{slug(self.method)}-seed-{self.seed}-{self.key}"
 
     def __str__(self) -> str:
@@ -69,12 +69,12 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def slug(name: str) -> str:
-    """A name that every file system takes."""
+    """A name that is valid on every file system."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def differences(left: Configuration, right: Configuration) -> str:
-    """What two configurations do not share, in words."""
+    """A description of the differences between two configurations."""
     ours, theirs = (_flat(msgspec.to_builtins(each)) for each in (left, right))
     names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
     return ", ".join(f"{name} is {ours.get(name)} and not {theirs.get(name)}" for name in names)

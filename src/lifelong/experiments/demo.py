@@ -1,4 +1,4 @@
-"""The main job on data that needs no files: DEN and the baselines on the ten digits."""
+"""DEN and the baselines on scikit-learn's ten digits: no downloads."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ SHOWN = ("DEN", "DNN-STL", "DNN-MTL", "DNN", "DNN-L2", "DNN-EWC", "DNN-Progressi
 
 
 def demo(out: Path, *, seed: int = 0, tasks: int = 10) -> None:
-    """Run on scikit-learn's digits, show the table, and leave `report.html` and a file a method."""
+    """Run on scikit-learn's digits, print a table, write `report.html` and a file per method."""
     stream = load("digits", seed).first(tasks)
     require_writable(out)
     console = Console()
@@ -49,7 +49,7 @@ def run(
     progress: ProgressCallback = no_progress,
     command: str = "",
 ) -> tuple[Run, ...]:
-    """The methods on a stream whose inputs are rows of numbers, each with its defaults."""
+    """Run every method with its defaults on a stream whose inputs are vectors."""
     base = mlp(next(iter(stream)).shape[0], widths)
     return tuple(
         measure(
@@ -63,7 +63,7 @@ def run(
 
 
 def write(runs: Sequence[Run], out: Path) -> Path:
-    """Leave each run's numbers and their report in a directory; returns the report's path."""
+    """Write each run and the report into a directory; return the report's path."""
     for each in runs:
         write_run(each, out)
     report = out / REPORT
@@ -72,7 +72,7 @@ def write(runs: Sequence[Run], out: Path) -> Path:
 
 
 def table(runs: Sequence[Run]) -> Table:
-    """The methods, a line each, for the terminal."""
+    """One row per method, for the terminal."""
     first = runs[0]
     shown = Table(title=f"{first.source}, {len(first.tasks)} tasks", title_justify="left")
     shown.add_column("method")
@@ -92,7 +92,7 @@ def table(runs: Sequence[Run]) -> Table:
 
 @contextmanager
 def _shown(console: Console, tasks: int) -> Iterator[ProgressCallback]:
-    """A bar for each method while it runs."""
+    """A progress bar per method."""
     columns = (
         TextColumn("{task.fields[method]:15}"),
         BarColumn(),

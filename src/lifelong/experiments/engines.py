@@ -1,11 +1,11 @@
-"""Where runs are made. An engine takes jobs and tells what becomes of them, as it happens.
+"""Engines: where runs are made. An engine takes jobs and yields events as they happen.
 
-`register_engine` adds one, and so does an entry point of the group `lifelong.engines`. The one that
-is here, `local`, has processes with one thread each, which survive each other's failures.
+`register_engine` and entry points of the group `lifelong.engines` add engines. The built-in one,
+`local`, uses processes with one thread each; if one fails, the others continue.
 
-A worker takes one job after the other over a pipe and tells how far it is. It is not told to stop:
-it is ended, which loses nothing that counts, since a run is stored whole or not at all. If its
-parent is gone, however that went, it ends by itself.
+A worker receives one job at a time over a pipe and reports its progress. To stop it, the parent
+terminates it; nothing is lost, since a run is stored completely or not at all. A worker whose
+parent is gone exits by itself.
 """
 
 import multiprocessing
@@ -23,13 +23,13 @@ from lifelong.evaluation.runs import Summary
 from lifelong.experiments.perform import Job, RunLocked, one_thread, perform
 from lifelong.plugins import Registry
 
-PATIENCE = 2.0  # seconds that a worker has to end before it is killed
+PATIENCE = 2.0  # seconds between terminating a worker and killing it
 
 
 @final
 @dataclass(frozen=True)
 class Doing:
-    """A run is under way: what it does, and how many tasks are done."""
+    """Progress of a run: its activity, and how many tasks are done."""
 
     job: Job
     what: str
@@ -39,7 +39,7 @@ class Doing:
 @final
 @dataclass(frozen=True)
 class Done:
-    """A run is there; the whole of it is where the job says."""
+    """A run has finished; all of it is stored where the job says."""
 
     job: Job
     summary: Summary
@@ -48,7 +48,7 @@ class Done:
 @final
 @dataclass(frozen=True)
 class Failed:
-    """A run ended in an error."""
+    """A run has failed."""
 
     job: Job
     error: str
@@ -58,7 +58,7 @@ class Failed:
 @final
 @dataclass(frozen=True)
 class Skipped:
-    """A run that somebody else is making."""
+    """A run was skipped, since another process is making it."""
 
     job: Job
     why: str
@@ -68,7 +68,7 @@ WorkerEvent: TypeAlias = Doing | Done | Failed | Skipped
 
 
 class EngineError(ValueError):
-    """A name that is no engine's; the message suggests the nearest."""
+    """An unknown engine; the message suggests the nearest name."""
 
 
 @final
@@ -78,9 +78,9 @@ class Engine:
 
     Attributes:
         name: on the command line.
-        about: what it is, in a few words.
-        submit: makes the runs of these jobs, at most so many at once, and yields what happens. A
-            job with `needs` comes after the one that makes what it needs, if that is among them.
+        about: a short description.
+        submit: makes the runs of these jobs, at most so many at once, and yields events. A job
+            with `needs` starts after the job that makes what it needs, if that is among them.
     """
 
     name: str
@@ -89,7 +89,7 @@ class Engine:
 
 
 def run_jobs(jobs: Sequence[Job], workers: int) -> Iterator[WorkerEvent]:
-    """Make all runs, at most so many at once, and tell what happens as it does."""
+    """Make all runs, at most so many at once, and yield events as they happen."""
     waiting = list(jobs)
     with _crew(min(workers, len(jobs))) as crew:
         while waiting or any(worker.job for worker in crew):
@@ -111,7 +111,7 @@ register_engine = ENGINES.add
 
 
 def _next(waiting: list[Job], running: list[Job]) -> Job | None:
-    """The first job whose model to start from is not still to be made by another of the jobs."""
+    """The first job that does not need a model that another of the jobs is still to make."""
     unfinished = {job.configuration.key for job in (*waiting, *running)}
     for job in waiting:
         if job.needs is None or job.needs.key not in unfinished:
@@ -133,7 +133,7 @@ class _Worker:
         self.pipe.send(job)
 
     def event(self) -> WorkerEvent:
-        """What the process has to say, or that it is gone; then another one takes its place."""
+        """The next event of the process; if the process has died, a failure, and it is replaced."""
         assert self.job is not None
         try:
             event: WorkerEvent = self.pipe.recv()
@@ -181,8 +181,10 @@ def _crew(size: int) -> Iterator[list[_Worker]]:
 
 
 def _work(pipe: "Connection[Any, Any]") -> None:
-    """The life of a worker."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; the parent decides
+    """The main loop of a worker process."""
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches every process; the parent handles it
     threading.Thread(target=_end_with_parent, daemon=True).start()
     one_thread()
     while True:
@@ -201,7 +203,7 @@ def _outcome(job: Job, pipe: "Connection[Any, Any]") -> WorkerEvent:
         return Done(job, perform(job, progress).run.summary)
     except RunLocked as error:
         return Skipped(job, str(error))
-    except Exception as error:  # whatever it is, it is recorded and the others go on
+    except Exception as error:  # any error is recorded, and the other runs continue
         said = str(error) or type(error).__name__
         return Failed(job, f"{type(error).__name__}: {said}", traceback.format_exc())
 

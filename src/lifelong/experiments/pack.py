@@ -1,4 +1,4 @@
-"""Finished runs into one compressed file for each data set; runs of version 0.1 under new names."""
+"""Pack finished runs into one compressed file per data set; migrate runs of version 0.1."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from lifelong.training.budget import with_new_names
 @final
 @dataclass(frozen=True)
 class Packed:
-    """The packs, written or read, with the number of runs in each; what was left out, and why."""
+    """Number of runs per pack written or read; what was left out, and why."""
 
     runs: dict[Path, int]
     left_out: tuple[str, ...]
@@ -39,7 +39,7 @@ class Packed:
 @final
 @dataclass(frozen=True)
 class _Found:
-    """The runs of a directory by their files and in its packs; what cannot be read, in words."""
+    """The runs of a directory, in files and in packs; descriptions of what cannot be read."""
 
     files: dict[Path, StoredRun]
     packed: tuple[StoredRun, ...]
@@ -47,13 +47,13 @@ class _Found:
 
 
 def pack(out: Path, source: Path | None = None) -> Packed:
-    """Pack the finished runs of a directory, with those of another one where it is given.
+    """Pack the finished runs of a directory, and those of another one if it is given.
 
-    A run that both have stays as it is in OUT. Files of OUT go once they are in a pack; the other
-    directory is only read. Nothing damaged is lost: a file stays, a pack gets another name.
+    A run that both have stays as it is in OUT. Files of OUT are removed once they are in a pack;
+    the other directory is only read. A damaged file stays; a damaged pack is renamed.
     """
     make_directory(out)
-    with directory_lock(out):  # two that pack at once would each drop what the other has added
+    with directory_lock(out):  # two concurrent packs would each lose what the other has added
         return _pack(out, source)
 
 
@@ -72,7 +72,7 @@ def _pack(out: Path, source: Path | None) -> Packed:
 
 
 def unpack(out: Path) -> Packed:
-    """Make a file of each packed run again; packs go unless something in them is damaged."""
+    """Turn each packed run into a file; remove the packs unless they are damaged."""
     places, written, left_out = RunPaths(out), dict[Path, int](), list[str]()
     for file in _packs(out):
         found = read_pack(file)
@@ -111,9 +111,9 @@ def _write(out: Path, data: str, runs: Mapping[str, StoredRun]) -> Path:
 
 
 def carried_over(stored: StoredRun) -> StoredRun:
-    """A run with the names that settings have now, and so with another key where some changed.
+    """A run with the current names of settings, and therefore a new key if any name changed.
 
-    Version 0.1 told only in the words of the source that data is a look-alike.
+    Version 0.1 marked look-alike data only in the text of `source`.
     """
     experiment, run = stored.experiment, stored.run
     kind = method_named(experiment.configuration.method).learner.settings_type

@@ -1,4 +1,4 @@
-"""One run: from a configuration to a stored run, going on where an earlier attempt was killed."""
+"""Make and store one run from its configuration; resume where an earlier attempt was killed."""
 
 import errno
 import math
@@ -38,17 +38,17 @@ from lifelong.tasks.streams import Stream
 from lifelong.training.budget import SettingError
 
 PROGRESS, TRAININGS = "progress.json", "trainings"
-_AFTERWARDS = ("shrink", "perturb")  # settings of the finetuning alone: DEN's run does without
+_AFTERWARDS = ("shrink", "perturb")  # settings of finetuning only: not part of DEN's run
 
 
 class RunLocked(RuntimeError):
-    """The run is being made by another process."""
+    """Another process is making this run."""
 
 
 @final
 @dataclass(frozen=True)
 class Job:
-    """A configuration to run, where to keep it, on what, and how it is called and asked for."""
+    """A configuration to run, its directory, device, label and command."""
 
     configuration: Configuration
     out: Path
@@ -71,9 +71,9 @@ class Job:
 
 
 def perform(job: Job, progress: ProgressCallback = no_progress) -> StoredRun:
-    """Make the run unless it is there, store it, and clear away what it went on from.
+    """Make and store the run unless it is stored already, and remove its working files.
 
-    Raises `RunLocked` if another process is making the same run right now.
+    Raises `RunLocked` if another process is making the same run.
     """
     places, configuration = job.places, job.configuration
     working = places.working(configuration)
@@ -83,7 +83,7 @@ def perform(job: Job, progress: ProgressCallback = no_progress) -> StoredRun:
         if found is None:
             content = to_json(_make(job, working, progress))
             keep(places.run(configuration), content)
-            found = from_json(content)  # the numbers as they are stored, whoever asks first
+            found = from_json(content)  # the rounded numbers, whether the run is new or was stored
         places.failed(configuration).unlink(missing_ok=True)
         shutil.rmtree(working, ignore_errors=True)
     return found
@@ -102,7 +102,7 @@ def _alone(working: Path) -> Iterator[None]:
 
 
 def keep(file: Path, content: bytes) -> None:
-    """Write a file whole or not at all, one writer in a directory at a time."""
+    """Write a file completely or not at all, one writer per directory at a time."""
     make_directory(file.parent)
     with directory_lock(file.parent):
         replace_file(file, content)
@@ -116,7 +116,7 @@ def before_finetuning(configuration: Configuration) -> Configuration:
 
 
 def architecture(plan: NetworkPlan, inputs: tuple[int, ...], scale: float = 1.0) -> Sequential:
-    """The network of a plan for such inputs, each layer's width times `scale`."""
+    """The planned network for inputs of this shape, with each layer's width times `scale`."""
     widths, filters = (
         tuple(max(1, math.ceil(units * scale)) for units in each)
         for each in (plan.widths, plan.filters)
@@ -130,7 +130,7 @@ def architecture(plan: NetworkPlan, inputs: tuple[int, ...], scale: float = 1.0)
 
 
 def stream_of(configuration: Configuration) -> Stream:
-    """The tasks of a run; the last one is kept, since runs of a seed follow each other."""
+    """The stream of a run; the last one is cached, since runs with one seed follow each other."""
     options = msgspec.json.encode(configuration.options).decode()
     stream = _loaded(configuration.data, configuration.seed, options)
     stream = stream.first(configuration.tasks)
@@ -150,7 +150,7 @@ def _make(job: Job, working: Path, progress: ProgressCallback) -> StoredRun:
     learn = _finetuned if row.finetunes else _learned
     try:
         learner, run = learn(job, stream, row, working, progress)
-    except CheckpointError:  # of another version of torch, or damaged: do without
+    except CheckpointError:  # from another version of torch, or damaged: ignore it
         shutil.rmtree(working / TRAININGS, ignore_errors=True)
         learner, run = learn(job, stream, row, working, progress)
     learner.save(job.places.model(configuration), overwrite=True)
@@ -168,7 +168,7 @@ def _learned(
 def _finetuned(
     job: Job, stream: Stream, row: Method, working: Path, progress: ProgressCallback
 ) -> tuple[Learner[Any], Run]:
-    """From DEN's stored model where there is one, else DEN is learned first."""
+    """Start from DEN's stored model if there is one; otherwise learn DEN first."""
     before = before_finetuning(job.configuration)
     learner = _stored_model(job.places.model(before), stream, row, job.device)
     if learner is None:
@@ -183,7 +183,7 @@ def _finetuned(
 
 
 def _metadata(job: Job, row: Method, learner: Learner[Any]) -> RunMetadata:
-    """Capacity is counted against the base network, whatever the scale of this run."""
+    """Capacity is relative to the base network, whatever the scale of this run."""
     configuration = job.configuration
     base = architecture(configuration.network, learner.network.architecture.layout.inputs)
     return RunMetadata(configuration.data, row.about, job.command, row.name, base)
@@ -206,7 +206,7 @@ def _settings(configuration: Configuration, row: Method) -> Any:
 
 @final
 class _Progress(msgspec.Struct, frozen=True):
-    """How far a run is: the results so far, and the directory of the model that has them."""
+    """Progress of a run: the results so far, and the directory of the model they belong to."""
 
     key: str
     model: str
@@ -216,7 +216,7 @@ class _Progress(msgspec.Struct, frozen=True):
 def _where_it_was(
     job: Job, stream: Stream, row: Method, working: Path
 ) -> tuple[Learner[Any], ResumePoint]:
-    """The learner and its results when the run was killed; a new one if there is nothing."""
+    """The learner and its results from when the run was killed; otherwise a new learner."""
     configuration = job.configuration
     checkpoint = working / TRAININGS / "one by one"
     found = _found(configuration, row, working, job.device)
@@ -245,14 +245,14 @@ def _found(
         results = ResultMatrix.from_json(bytes(progress.results))
         learner = row.learner.load(working / Path(progress.model).name, device=device)
     except (FileNotFoundError, msgspec.MsgspecError, ResultError, ModelFileError):
-        return None  # nothing to go on from, or nothing that can be trusted: from the start
+        return None  # nothing to resume from, or nothing that can be trusted: start again
     return (learner, results) if learner.tasks == results.tasks else None
 
 
 def _write_progress(
     configuration: Configuration, learner: Learner[Any], results: ResultMatrix, working: Path
 ) -> None:
-    """First the model, then the file that names it, so that the two always belong together."""
+    """Write the model first, then the file that names it, so that the two always match."""
     model = f"model-{len(results.tasks)}"
     learner.save(working / model, overwrite=True)
     raw = msgspec.Raw(results.to_json().encode())

@@ -1,8 +1,8 @@
-"""What is run for each figure and table: a function for each, with its whole configuration.
+"""Recipes: one function per figure and table, which returns the complete configuration.
 
 Every recipe has two sizes: "paper" has the paper's network and data; "small" finishes on two cores
-in minutes and says what it leaves out. Recipes share runs: what one has made the next one finds.
-`register_recipe` adds one, and so does an entry point of the group `lifelong.recipes`.
+in minutes and says what it leaves out. Recipes share runs. `register_recipe` and entry points of
+the group `lifelong.recipes` add recipes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,13 +25,13 @@ TASKS, CAPACITY = "tasks", "capacity"
 
 
 class RecipeError(ValueError):
-    """A name that is no recipe's, or a part of one that is not there."""
+    """An unknown recipe, or an unknown method or part of a recipe."""
 
 
 @final
 @dataclass(frozen=True)
 class DataPlan:
-    """A data set, how many of its tasks, and its options."""
+    """A data set, the number of its tasks, and its options."""
 
     name: str
     tasks: int
@@ -47,8 +47,8 @@ class Entry:
         part: of the figure: "tasks" for scores over tasks, "capacity" for scores over size.
         scale: factor of the base network's widths.
         changes: to the method's settings, on top of those that were tuned.
-        tasks: only so many, from the first; those of the recipe if None.
-        name: what to call it where the changes in words would say too much.
+        tasks: number of tasks, from the first; that of the recipe if None.
+        name: label to use instead of a list of the changes.
     """
 
     method: str
@@ -60,7 +60,7 @@ class Entry:
 
     @property
     def label(self) -> str:
-        """The method, and what is particular about it here."""
+        """The method, and what this entry changes about it."""
         if self.name:
             return self.name
         sized = [f"width × {self.scale:g}"] if self.scale != 1 else []
@@ -79,8 +79,8 @@ class Recipe:
         title: what it shows.
         size: "small" or "paper".
         reduced: what the small size leaves out; empty for the paper's.
-        seeds: that are run unless others are asked for.
-        tuning: options of the data where settings are chosen: test rows are not needed there.
+        seeds: the default seeds.
+        tuning: options of the data set for tuning, which needs no test rows.
     """
 
     name: str
@@ -103,7 +103,7 @@ class Recipe:
         return tuple(dict.fromkeys(entry.part for entry in self.entries))
 
     def configuration(self, entry: Entry, seed: int) -> Configuration:
-        """All that one run depends on."""
+        """The complete configuration of one run."""
         row = method_named(entry.method)
         changes = {**tuned_settings(self.data.name, row.tuned_as), **entry.changes}
         settings = row.settings_with(budget=self.budget, changes=changes)
@@ -119,24 +119,24 @@ class Recipe:
         )
 
     def label(self, entry: Entry, seed: int) -> str:
-        """A run in words."""
+        """A short description of a run."""
         return f"{self.data.name} {entry.label}, seed {seed}"
 
     def command(self, method: str, seed: int, part: str = TASKS) -> str:
-        """That makes the runs of a method with this seed."""
+        """The command that makes the runs of a method with this seed."""
         parted = f" --parts {part}" if len(self.parts) > 1 else ""
         return (
             f"lifelong run {self.name} --size {self.size} --seeds {seed} --methods {method}{parted}"
         )
 
     def including(self, methods: Sequence[str]) -> "Recipe":
-        """With these methods too, each as it is, where the recipe does not have them."""
+        """The recipe with these methods added, unchanged, if it does not have them."""
         names = dict.fromkeys(method_named(name).name for name in methods)
         new = [Entry(name) for name in names if name not in self.methods]
         return replace(self, entries=(*self.entries, *new)) if new else self
 
     def chosen(self, methods: Sequence[str] = (), parts: Sequence[str] = ()) -> tuple[Entry, ...]:
-        """Entries of these methods and parts; of all where none is named."""
+        """The entries of these methods and parts; all if none are named."""
         names = [method_named(name).name for name in methods]
         _refuse_unknown("method", names, self.methods, self.name)
         _refuse_unknown("part", parts, self.parts, self.name)
@@ -188,7 +188,7 @@ def figure3_cifar100(size: Size) -> Recipe:
         reduced=""
         if paper
         else "a network of 16-32-32 filters of 3 × 3 and 64 units instead of the modified AlexNet; "
-        "at most 600 steps a training, of 64 rows; the data is the paper's",
+        "at most 600 steps per training, of 64 rows; the data is the paper's",
         data=DataPlan("cifar-100", 10),
         network=alexnet if paper else small,
         budget=Budget() if paper else Budget(steps=600, batch_size=64),
@@ -225,7 +225,7 @@ def figure4(size: Size) -> Recipe:
 
 
 def figure5(size: Size) -> Recipe:
-    """Figure 5: what becomes of tasks 1, 4 and 7 as later ones are learned."""
+    """Figure 5: scores of tasks 1, 4 and 7 as later tasks are learned."""
     return _on_variation(
         size,
         name="figure5",
@@ -248,7 +248,7 @@ def permuted(size: Size) -> Recipe:
         reduced=""
         if paper
         else "a network of 64-32 units instead of 312-128, 5 permutations instead of 10, at most "
-        "1,500 steps a training",
+        "1,500 steps per training",
         data=DataPlan("permuted-mnist", 10 if paper else 5),
         network=_PAPER_MLP if paper else _SMALL_MLP,
         budget=Budget() if paper else _SMALL_BUDGET,
@@ -257,7 +257,7 @@ def permuted(size: Size) -> Recipe:
 
 
 def methods_variation(size: Size) -> Recipe:
-    """Every method of the table on the same data; the paper has some of them only."""
+    """Every registered method on the same data; the paper has only some of them."""
     rest = [name for name in METHODS if name not in FIGURE_3]
     return _on_variation(
         size,
@@ -287,10 +287,10 @@ def ablation_variation(size: Size) -> Recipe:
 
 
 def published_permuted(size: Size) -> Recipe:
-    """Accuracies that others published, in their set-up: to check the baselines.
+    """Published accuracies in their original set-up, to check the baselines.
 
     Van de Ven and Tolias, "Three scenarios for continual learning", 2019, domain-incremental.
-    Strengths and an Adam that EWC carries from task to task are those of their released code.
+    Strengths, and for EWC Adam moments that carry over between tasks, are from their released code.
     """
     paper = size == "paper"
 
@@ -305,7 +305,7 @@ def published_permuted(size: Size) -> Recipe:
         reduced=""
         if paper
         else "a network of 100-100 units instead of 1000-1000, 3 permutations instead of 10, 500 "
-        "steps a task instead of 5,000",
+        "steps per task instead of 5,000",
         data=DataPlan("permuted-mnist", 10 if paper else 3, {"standardise": "range", "padding": 2}),
         network=NetworkPlan((1000, 1000) if paper else (100, 100)),
         budget=Budget(steps=5000, learning_rate=1e-4, check_every=5000)
@@ -322,13 +322,13 @@ def published_permuted(size: Size) -> Recipe:
 
 
 def rehearsal(size: Size) -> Recipe:
-    """Figure 3 on the digits that come with scikit-learn: no files, seconds. Not in the paper."""
+    """Figure 3 on scikit-learn's digits: no downloads, short runs. Not in the paper."""
     paper = size == "paper"
     return Recipe(
         name="rehearsal",
         title="Figure 3 on scikit-learn's digits: to try the tool, not in the paper",
         size=size,
-        reduced="" if paper else "four tasks instead of ten, at most 120 steps a training",
+        reduced="" if paper else "four tasks instead of ten, at most 120 steps per training",
         data=DataPlan("digits", 10 if paper else 4),
         network=NetworkPlan((64, 32) if paper else (16, 8)),
         budget=Budget(steps=600, learning_rate=2e-3, check_every=20, patience=4)
@@ -342,7 +342,7 @@ def rehearsal(size: Size) -> Recipe:
 @final
 @dataclass(frozen=True)
 class SizedRecipe:
-    """A recipe by its name on the command line, at whichever size is asked for."""
+    """One row of the table of recipes: a name, and the function that makes it at either size."""
 
     name: str
     make: Callable[[Size], Recipe]
@@ -373,7 +373,7 @@ register_recipe = RECIPES.add
 
 
 def recipe(name: str, size: str = "small", methods: Sequence[str] = ()) -> Recipe:
-    """The recipe of this name, in whatever case, with these methods if it does not have them."""
+    """The recipe of this name (case-insensitive), with these methods added if necessary."""
     if size not in get_args(Size):
         raise RecipeError(f"size must be 'small' or 'paper', not {size!r}")
     return RECIPES.named(name)("paper" if size == "paper" else "small").including(methods)
@@ -387,8 +387,8 @@ def _on_variation(size: Size, *, name: str, title: str, entries: tuple[Entry, ..
         size=size,
         reduced=""
         if paper
-        else "a network of 64-32 units instead of 312-128, 200 / 50 / 500 images a class instead "
-        "of 1,000 / 200 / 5,000, at most 1,500 steps a training",
+        else "a network of 64-32 units instead of 312-128, 200 / 50 / 500 images per class "
+        "instead of 1,000 / 200 / 5,000, at most 1,500 steps per training",
         data=DataPlan("mnist-variation", 10, {} if paper else {"per_class": _SMALL_ROWS}),
         network=_PAPER_MLP if paper else _SMALL_MLP,
         budget=Budget() if paper else _SMALL_BUDGET,
@@ -406,7 +406,7 @@ def _on_animals(size: Size, name: str, data: DataPlan, what: str) -> Recipe:
         reduced=""
         if paper
         else "a network of 64-32 units instead of 312-128, 10 tasks instead of 50, at most 1,500 "
-        "steps a training",
+        "steps per training",
         data=data if paper else DataPlan(data.name, 10, data.options),
         network=_PAPER_MLP if paper else _SMALL_MLP,
         budget=Budget() if paper else _SMALL_BUDGET,
@@ -421,7 +421,7 @@ def _entries(*methods: str) -> tuple[Entry, ...]:
 
 
 def _at_base(progressive: float, den: Mapping[str, Any] = _AS_IT_IS) -> tuple[Entry, ...]:
-    """The methods of Figure 3 at the base network's size; columns about as large as DEN gets."""
+    """The methods of Figure 3 on the base network; Progressive about as large as DEN becomes."""
     changes = {"DNN-Progressive": {"width": progressive}, "DEN": den, "DEN-Finetune": den}
     return tuple(Entry(name, changes=changes.get(name, _AS_IT_IS)) for name in FIGURE_3)
 
@@ -453,7 +453,7 @@ def _figure3(
 
 
 def _plain(value: Any) -> dict[str, Any]:
-    """As it comes back from a file, so that what is asked for and what is found compare equal."""
+    """The value after a round trip through JSON, so that it compares equal to a stored one."""
     return msgspec.json.decode(msgspec.json.encode(value), type=dict[str, Any])
 
 

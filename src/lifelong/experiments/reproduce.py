@@ -1,4 +1,4 @@
-"""Everything that is published, made again from the stored runs: figures, summary, page."""
+"""Make the published figures, summary and page from the stored runs."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,11 @@ from lifelong.reproduction.figures import TITLES, write_combined, write_figure
 from lifelong.reproduction.page import Chosen, page, read_summary, write_summary
 
 SUMMARY = "summary.json"
-_NOT_ON_THE_PAGE = ("rehearsal", "ablation-variation", "published-permuted")  # tables have them
+_NOT_ON_THE_PAGE = (
+    "rehearsal",
+    "ablation-variation",
+    "published-permuted",
+)  # `lifelong table` shows them
 _FORMATS = ("png",)
 _DATA = {
     "figure3-awa": "AWA",
@@ -25,7 +29,7 @@ _DATA = {
 @final
 @dataclass(frozen=True)
 class Reproduced:
-    """What was made, and which files were damaged."""
+    """The findings, the files written, and the damaged files."""
 
     findings: list[Finding]
     files: list[Path]
@@ -33,7 +37,7 @@ class Reproduced:
 
 
 def reproduce(out: Path, to: Path) -> Reproduced:
-    """Figures into OUT/figures, the summary into OUT, and the page to a file beside it all."""
+    """Write the figures into OUT/figures, the summary into OUT, and the page to the given file."""
     evidence: dict[str, Evidence] = {}
     damaged: list[str] = []
     figures: list[Path] = []
@@ -57,7 +61,7 @@ def reproduce(out: Path, to: Path) -> Reproduced:
 
 
 def _largest(name: str, out: Path) -> tuple[Recipe, Collected]:
-    """At the paper's size where there are runs of it, else at the small one."""
+    """The runs at the paper's size if there are any, otherwise those at the small size."""
     paper = recipe(name, "paper")
     found = collect(paper, out, seeds=paper.seeds)
     if found.measured:
@@ -77,7 +81,7 @@ def _evidence(chosen: Recipe, found: Collected) -> Evidence:
 
 
 def _choices() -> list[Chosen]:
-    """Everything that was tuned and that the recipes of the paper use."""
+    """All tuned settings that the recipes of the paper use."""
     sets = dict.fromkeys(RECIPES[name]("paper").data.name for name in RECIPES)
     return [
         Chosen(

@@ -1,4 +1,4 @@
-"""A recipe's runs: those that are there are kept, the others are made, side by side."""
+"""Make the runs of a recipe that are not stored yet, in parallel."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -44,7 +44,7 @@ from lifelong.tasks.datasets.files import require_writable
 @final
 @dataclass
 class RunCounts:
-    """What became of the runs that were asked for, by their configuration in words."""
+    """The runs by outcome, each as a short description."""
 
     there: list[str] = field(default_factory=list)
     made: list[str] = field(default_factory=list)
@@ -62,7 +62,7 @@ def jobs_of(
     out: Path,
     device: str = "cpu",
 ) -> tuple[Job, ...]:
-    """Every run of a recipe once; part by part and seed by seed, so that early seeds are whole."""
+    """Every run of a recipe once, ordered by part, then by seed: early seeds are complete first."""
     entries = recipe.chosen(methods, parts)
     jobs = [
         Job(
@@ -83,7 +83,7 @@ def jobs_of(
 def run(
     jobs: Sequence[Job], *, workers: int, console: Console, engine: Engine = LOCAL
 ) -> RunCounts:
-    """Make the runs that are not there; what fails is recorded and the others go on."""
+    """Make the runs that are not stored; a failure is recorded and the others continue."""
     counts = RunCounts()
     require_writable(jobs[0].out)
     missing = [job for job in jobs if not _there(job, counts, console)]
@@ -125,7 +125,7 @@ def _note(event: WorkerEvent, counts: RunCounts) -> None:
         counts.skipped[name] = event.why
     else:
         counts.failed[name] = event.error
-        with suppress(OSError):  # on a full disk the tally still says it
+        with suppress(OSError):  # on a full disk the counts still report it
             _record(event)
 
 
@@ -152,7 +152,7 @@ def _shown(console: Console, runs: int) -> Iterator["_Display"]:
 
 @final
 class _Display:
-    """A bar for the whole and one for each run under way; a line for each that has ended."""
+    """A progress bar for all runs and one per active run; a line per finished run."""
 
     def __init__(self, console: Console, bars: Progress, runs: int) -> None:
         self._console, self._bars, self._runs = console, bars, runs

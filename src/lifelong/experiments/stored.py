@@ -1,17 +1,17 @@
-"""Runs on disk: whole or not at all, and read only if they are what they seem.
+"""Runs on disk: written completely or not at all, and verified when they are read.
 
-While runs are made each is a file of its own, so that writers do not meet and a kill costs nothing;
-`lifelong pack` puts finished ones into one compressed file for each data set. Either way a run is
-one line of JSON: a `Run`, so that whatever reads runs reads it, with two more members: `experiment`
-(the configuration, its key and the device) and `checksum` (of all the rest). Scores are rounded to
-six decimals and drifts to three digits: that is finer than any seed repeats, and a quarter of the
-size.
+Each new run is a file of its own, so that writers do not conflict and a kill loses nothing else;
+`lifelong pack` moves finished runs into one compressed file per data set. Either way a run is one
+line of JSON: a `Run`, which any reader of runs accepts, with two more members: `experiment` (the
+configuration, its key and the device) and `checksum` (of the rest). Scores are rounded to six
+decimals and drifts to three digits, which is finer than the differences between seeds and a quarter
+of the size.
 
     OUT/runs/DATA/METHOD-seed-N-KEY.json      a finished run
-    OUT/runs/DATA.jsonl.xz                    finished runs, packed: one line each
+    OUT/runs/DATA.jsonl.xz                    finished runs, packed: one per line
     OUT/failed/DATA/METHOD-seed-N-KEY.json    why one failed, until it succeeds
     OUT/models/DATA/METHOD-seed-N-KEY/        its final model
-    OUT/working/DATA/METHOD-seed-N-KEY/       what a killed run goes on from
+    OUT/working/DATA/METHOD-seed-N-KEY/       what a killed run resumes from
 """
 
 import hashlib
@@ -34,12 +34,12 @@ _DIGITS = 3
 
 
 class StoredError(ValueError):
-    """A file that is not the run that it seems to be; the message names it and says why."""
+    """A damaged or mismatched stored run; the message names the file and the reason."""
 
 
 @final
 class Experiment(msgspec.Struct, frozen=True):
-    """What a stored run was made by. The device is not part of the key: it is where, not what."""
+    """What made a stored run. The device is recorded, but is not part of the key."""
 
     key: str
     configuration: Configuration
@@ -49,7 +49,7 @@ class Experiment(msgspec.Struct, frozen=True):
 @final
 @dataclass(frozen=True)
 class StoredRun:
-    """One run, and what it was made by."""
+    """One run, and what made it."""
 
     experiment: Experiment
     run: Run
@@ -58,7 +58,7 @@ class StoredRun:
 @final
 @dataclass(frozen=True)
 class Pack:
-    """The runs in a packed file by their keys, and what is damaged in it, in words."""
+    """The runs in a packed file by key, and descriptions of damaged lines."""
 
     runs: Mapping[str, StoredRun]
     damaged: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class Pack:
 
 @final
 class Failure(msgspec.Struct, frozen=True):
-    """Why a run is not there."""
+    """Why a run failed."""
 
     experiment: Experiment
     error: str
@@ -78,7 +78,7 @@ class Failure(msgspec.Struct, frozen=True):
 @final
 @dataclass(frozen=True)
 class RunPaths:
-    """Where the parts of a run are below a directory."""
+    """The paths of the parts of a run below a directory."""
 
     out: Path
 
@@ -99,14 +99,14 @@ class RunPaths:
 
 
 def to_json(stored: StoredRun) -> bytes:
-    """What `from_json` reads, in one line."""
+    """One line of JSON that `from_json` reads."""
     members = msgspec.json.decode(stored.run.to_json())
     members = {"experiment": msgspec.to_builtins(stored.experiment), **_rounded(members)}
     return msgspec.json.encode({"checksum": _checksum(members), **members}) + b"\n"
 
 
 def from_json(text: bytes) -> StoredRun:
-    """A run whose checksum and key are right."""
+    """Read a run, and verify its checksum and key."""
     try:
         members = msgspec.json.decode(text, type=dict[str, Any])
         checksum = members.pop("checksum", None)
@@ -122,7 +122,7 @@ def from_json(text: bytes) -> StoredRun:
 
 
 def read(file: Path) -> StoredRun:
-    """The run in a file; whatever is wrong is a `StoredError` that names it."""
+    """Read the run in a file; any problem raises a `StoredError` that names the file."""
     try:
         return from_json(file.read_bytes())
     except StoredError as error:
@@ -130,10 +130,10 @@ def read(file: Path) -> StoredRun:
 
 
 def find(places: RunPaths, configuration: Configuration) -> StoredRun | None:
-    """The run of this configuration: in a file of its own, or else packed.
+    """The run of this configuration, from its own file or else from the pack.
 
-    A file that is damaged is refused. A packed run that is damaged counts as not there, so that it
-    is made again; `Pack.damaged` names it.
+    A damaged file is refused. A damaged line of a pack counts as missing, so that the run is made
+    again; `Pack.damaged` names it.
     """
     file = places.run(configuration)
     if not file.exists():
@@ -148,7 +148,7 @@ def find(places: RunPaths, configuration: Configuration) -> StoredRun | None:
 
 
 def read_pack(file: Path) -> Pack:
-    """Every run in a packed file, none where there is no file; read once by each process."""
+    """Every run in a packed file, none if there is no file; read once per process."""
     try:
         status = file.stat()
     except FileNotFoundError:
@@ -174,13 +174,13 @@ def _read_pack(file: Path, _written: int, _size: int) -> Pack:
 
 
 def packed(runs: Iterable[StoredRun]) -> bytes:
-    """What `read_pack` reads: the same bytes for the same runs, in whatever order they come."""
+    """What `read_pack` reads: the same bytes for the same runs, whatever their order."""
     ordered = sorted(runs, key=lambda stored: stored.experiment.configuration.place)
     return lzma.compress(b"".join(map(to_json, ordered)), preset=lzma.PRESET_EXTREME | 9)
 
 
 def failure(places: RunPaths, configuration: Configuration) -> Failure | None:
-    """Why this run failed last time, if it did."""
+    """Why this run failed last time; None if it did not."""
     file = places.failed(configuration)
     try:
         return msgspec.json.decode(file.read_bytes(), type=Failure)
@@ -189,7 +189,7 @@ def failure(places: RunPaths, configuration: Configuration) -> Failure | None:
 
 
 def set_aside(file: Path) -> Path:
-    """Give a damaged file another name, so that the run can be made again; nothing is lost."""
+    """Rename a damaged file, so that the run can be made again and nothing is lost."""
     for name in _free_names(file):
         if not name.exists():
             return file.rename(name)
@@ -226,7 +226,7 @@ def _record(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _decimals(value: Any) -> Any:
-    """Numbers in lists of whatever depth."""
+    """Round the numbers in nested lists."""
     if isinstance(value, list):
         return [_decimals(each) for each in value]
     return None if value is None else round(value, _DECIMALS)

@@ -1,8 +1,7 @@
-"""Choosing settings: on validation rows, on seeds that are never reported, alike for every method.
+"""Tune settings on validation rows, on seeds that are never reported, alike for every method.
 
 Each method gets the same number of trials on the first tasks of its stream. The first trial has the
-defaults, the others are proposed by Optuna. A trial is a run like any other and is stored, so that
-a tuning that was killed goes on where it was.
+defaults, Optuna proposes the others. A trial is a stored run, so that a killed tuning resumes.
 """
 
 import math
@@ -30,25 +29,26 @@ from lifelong.learners.registry import method as method_named
 from lifelong.plugins import did_you_mean
 
 REPORTED = 100  # seeds below this are for reporting
-CEILING = 1.4  # of DNN-MTL's parameters, or what the defaults need, where no recipe says how far
-GROWING = ("DEN", "DEN-Dynamic")  # to a size that depends on what is tuned
+# Times DNN-MTL's parameters, unless the defaults need more or the recipe sets the growth.
+CEILING = 1.4
+GROWING = ("DEN", "DEN-Dynamic")  # their growth depends on what is tuned
 
 
 class TuningError(ValueError):
-    """What cannot be tuned, or not like this; the message says what can."""
+    """An invalid tuning; the message says what is allowed."""
 
 
 @final
 @dataclass(frozen=True)
 class Tuning:
-    """How settings are chosen.
+    """The options of a tuning.
 
     Attributes:
         data: name of the data set.
-        trials: for each method, the defaults included.
-        seeds: 100 or more: those below are reported.
-        tasks: how many of the stream's, from the first.
-        out: where trials are stored.
+        trials: per method, the defaults included.
+        seeds: 100 or more, since lower seeds are reported.
+        tasks: number of tasks, from the first of the stream.
+        out: directory in which trials are stored.
     """
 
     data: str
@@ -80,7 +80,7 @@ def tune(
     command: Callable[[str], str],
     engine: Engine = LOCAL,
 ) -> dict[str, Choice]:
-    """The best settings of each method among its trials; all methods side by side."""
+    """The best settings of each method among its trials; methods are tuned in parallel."""
     studies = [_Study(name, tuning) for name in tunable(methods, tuning.data)]
     for number in range(tuning.trials):
         console.print(f"trial {number + 1} of {tuning.trials}", highlight=False)
@@ -94,7 +94,7 @@ def tune(
 
 
 def tunable(methods: Sequence[str], data: str) -> tuple[str, ...]:
-    """These methods, or all that recipes run on this data; each once, under whose name it tunes."""
+    """These methods, or all that recipes run on this data; each once, by its tuning name."""
     known = _places(data, "paper")
     if list(methods) == ["all"]:
         return tuple(known)
@@ -107,7 +107,7 @@ def tunable(methods: Sequence[str], data: str) -> tuple[str, ...]:
 
 
 def _places(data: str, size: Size) -> dict[str, tuple[Recipe, Entry]]:
-    """Where each method first stands in a recipe on this data."""
+    """The first entry of each method in a recipe on this data."""
     recipes = [named(size) for named in RECIPES.values()]
     names = list(dict.fromkeys(recipe.data.name for recipe in recipes))
     if data not in names:
@@ -124,7 +124,7 @@ def _places(data: str, size: Size) -> dict[str, tuple[Recipe, Entry]]:
 @final
 @dataclass
 class _Asked:
-    """A trial that is under way."""
+    """An unfinished trial."""
 
     proposal: Any
     settings: dict[str, Any]
@@ -168,7 +168,7 @@ class _Study:
         ]
 
     def tell(self) -> None:
-        """What came out; a trial that failed or grew too large is no candidate."""
+        """Record the outcome; a trial that failed or grew too large is not a candidate."""
         assert self._asked is not None
         asked, places = self._asked, Job(self._asked.configurations[0], self.tuning.out).places
         found = [find(places, each) for each in asked.configurations]
@@ -202,7 +202,7 @@ class _Study:
         )
 
     def _configuration(self, settings: Mapping[str, Any], seed: int) -> Configuration:
-        """The recipe's run, but on validation rows of the first tasks."""
+        """The recipe's configuration, scored on validation rows of the first tasks."""
         entry = Entry(self.method, changes={**self._entry.changes, **settings})
         plain = self._recipe.configuration(entry, seed)
         options = {**plain.options, **self._recipe.tuning}
@@ -214,14 +214,14 @@ class _Study:
         )
 
     def _ceiling(self, capacity: float) -> float:
-        """How large a trial may become: none should win by its size alone."""
+        """The capacity that a trial may reach, so that none wins by its size alone."""
         if self.method not in GROWING or "max_new_units" in self._entry.changes:
             return math.inf
         defaults = self._told[0].capacity if self._told else capacity
         return max(CEILING, defaults)
 
     def _projected(self, run: Run) -> float:
-        """Capacity after the whole stream, if each task to come adds as much as these did."""
+        """Capacity after the whole stream, if each later task adds as much as these did."""
         results, tasks = run.results, self._recipe.data.tasks
         if results is None or len(results.tasks) < 2:
             return run.summary.capacity
@@ -231,7 +231,7 @@ class _Study:
 
 
 def _drawn(proposal: Any, name: str, space: Mapping[str, Range]) -> float:
-    """Four digits are enough, and read better in a file."""
+    """Round to four digits, which are enough and easier to read."""
     between = space[name]
     drawn = proposal.suggest_float(name, between.low, between.high, log=True)
     return float(f"{drawn:.4g}")

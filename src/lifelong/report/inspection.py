@@ -1,4 +1,4 @@
-"""What a model is made of, in the terminal: its tasks, its layers, who shares what."""
+"""A model in the terminal: its tasks, its layers, which units tasks share."""
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -8,17 +8,17 @@ from rich.text import Text
 from lifelong.evaluation.runs import Run
 from lifelong.evaluation.usage import EVENTS, common, grows, tells, units_by_task, used_units
 
-_ACROSS = 12  # tasks that fit side by side
-_NAMES = ("task", "layer", "most with")  # columns of words
+_ACROSS = 12  # tasks that fit in one row
+_NAMES = ("task", "layer", "most with")  # text columns
 
 
 def show(run: Run, console: Console) -> None:
-    """Print everything that there is to tell."""
+    """Print all tables about a run."""
     console.print(_head(run))
     for table in (_tasks(run), _layers(run), _overlap(run)):
         if table is not None:
             console.print(Text(f"\n{table.title}", style="bold"))
-            table.title = None  # which would be cut to the width of the table
+            table.title = None  # a table title would be cut to the width of the table
             console.print(table)
 
 
@@ -34,7 +34,7 @@ def _head(run: Run) -> Text:
 
 
 def _tasks(run: Run) -> Table:
-    """What each task took and found."""
+    """Seconds, steps and units of each task."""
     told: dict[str, list[str]] = {}
     if len(run.records) == len(run.tasks):
         for event in EVENTS:
@@ -54,7 +54,7 @@ def _tasks(run: Run) -> Table:
 
 
 def _layers(run: Run) -> Table | None:
-    """Units by the task that introduced them."""
+    """Units of each layer by the task that introduced them."""
     if not grows(run):
         return None
     numbers = range(1, len(run.tasks) + 1)
@@ -75,7 +75,7 @@ def _layers(run: Run) -> Table | None:
 
 
 def _overlap(run: Run) -> Table | None:
-    """Units in common, task by task."""
+    """Units in common, for every pair of tasks."""
     if not tells(run) or len(run.tasks) < 2:
         return None
     shares = common(run)
@@ -95,7 +95,7 @@ def _overlap(run: Run) -> Table | None:
 
 
 def _table(title: str, *columns: str) -> Table:
-    """With names to the left and numbers to the right, narrow enough for 80 columns."""
+    """A table with names on the left and numbers on the right, at most 80 columns wide."""
     table = Table(box=SIMPLE_HEAD, title=title, pad_edge=False, padding=(0, 1, 0, 0))
     for column in columns:
         name = column in _NAMES

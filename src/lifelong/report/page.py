@@ -1,4 +1,4 @@
-"""Stored runs as one HTML page that stands by itself: nothing is loaded from anywhere."""
+"""Stored runs as one self-contained HTML page, which loads nothing."""
 
 import base64
 import gzip
@@ -18,12 +18,12 @@ from lifelong.evaluation.usage import grows, shared_by_several, tells
 from lifelong.report.figures import cost, drift, growth, scores, sharing
 from lifelong.report.figures.drawing import Figure, methods
 
-_FIRST = "DEN"  # what the others are measured against
+_FIRST = "DEN"  # the method that capacity is relative to
 LIMIT = 1_900_000  # characters of a page, so that it can be sent by mail and opens at once
 
 
 def page(runs: Sequence[Run]) -> str:
-    """The page of one or more runs on the same tasks: methods, seeds, or a saved model alone."""
+    """The page of one or more runs on the same tasks, or of one saved model."""
     _refuse_strangers(runs)
     runs = sorted(runs, key=lambda run: (run.method != _FIRST, not tells(run)))
     seeds = sorted({run.seed for run in runs})
@@ -35,7 +35,7 @@ def page(runs: Sequence[Run]) -> str:
 
 
 def forgetting_points(forgetting: float | None) -> str:
-    """Forgetting in hundredths, or a dash where there is none to speak of."""
+    """Forgetting in hundredths, or a dash if it is undefined."""
     return "–" if forgetting is None else f"{100 * forgetting + 0.0:.2f}"
 
 
@@ -51,7 +51,7 @@ class _Section:
 @final
 @dataclass(frozen=True)
 class _Line:
-    """A method in the table of methods: what each seed reached."""
+    """A method in the table of methods, with the results of each seed."""
 
     method: str
     about: str
@@ -88,7 +88,7 @@ def _page(runs: Sequence[Run], seeds: Sequence[int]) -> str:
 
 
 def _sections(runs: Sequence[Run], detailed: Sequence[Run]) -> list[_Section]:
-    """The questions of the page with the figures that have something to show."""
+    """The questions of the page, with the figures that are not empty."""
     asked = [
         _Section(
             "good",
@@ -137,7 +137,7 @@ def _refuse_strangers(runs: Sequence[Run]) -> None:
                     f"{first.seed} has {what} {getattr(first, what)!r}, {run.method}, seed "
                     f"{run.seed} has {getattr(run, what)!r}; report them apart"
                 )
-        # A seed may draw which tasks there are, and in which order: the same for every method.
+        # Tasks and their order may depend on the seed, but must be the same for every method.
         other = tasks.setdefault(run.seed, run)
         other = other if run.tasks != other.tasks else first
         if run.tasks != tasks[run.seed].tasks or len(run.tasks) != len(first.tasks):
@@ -159,7 +159,7 @@ def _few(names: Sequence[str]) -> str:
 
 
 def _shown_first(runs: Sequence[Run]) -> Run:
-    """The run that the page opens with: the first that tells most."""
+    """The run that the page shows first: the first of those with the most details."""
     return max(runs, key=lambda run: (tells(run), grows(run), run.results is not None))
 
 
@@ -191,7 +191,7 @@ _FORMATS = {
 
 
 def _columns(runs: Sequence[Run]) -> dict[str, str]:
-    """Headings of the table of methods; of a saved model, which has no scores, its size alone."""
+    """Headings of the table of methods; only sizes for a saved model, which has no scores."""
     scored = {name: heading(name) for name in measures(runs)}
     return {**scored, "forgetting": "forgetting", **_SIZES} if scored else _SIZES
 
@@ -217,7 +217,7 @@ def _cell(name: str, values: Sequence[float | None]) -> str:
 
 
 def _headline(own: Sequence[Run]) -> list[tuple[str, str, str]]:
-    """What the owner of a model wants to know first: what, how much, and what that means."""
+    """The headline numbers: name, value and meaning of each."""
     run, seeds = own[0], len(own)
     at_once = len(run.records) < len(run.tasks)
     tiles = [("tasks learned", str(len(run.tasks)), "all at once" if at_once else "one by one")]
@@ -243,7 +243,7 @@ def _headline(own: Sequence[Run]) -> list[tuple[str, str, str]]:
 
 
 def _facts(runs: Sequence[Run], shown: Run, detailed: Sequence[int]) -> list[tuple[str, str]]:
-    """What one needs to make these runs again."""
+    """What is needed to repeat these runs."""
     seeds = sorted({run.seed for run in runs})
     covered = ", ".join(map(str, seeds))
     if len(detailed) < len(seeds):
@@ -272,7 +272,7 @@ def _facts(runs: Sequence[Run], shown: Run, detailed: Sequence[int]) -> list[tup
 
 
 def _notes(runs: Sequence[Run]) -> list[str]:
-    """What a reader must know to read the numbers right."""
+    """Caveats for reading the numbers."""
     given = [f"{run.method}, seed {run.seed}: {note}" for run in runs for note in run.warnings]
     seeds = len({run.seed for run in runs})
     scored = any(run.scores for run in runs)
@@ -286,7 +286,7 @@ def _notes(runs: Sequence[Run]) -> list[str]:
 
 
 def _settings(runs: Sequence[Run]) -> list[tuple[str, str, str]]:
-    """A line for each setting of each method, as JSON writes it."""
+    """One row per setting of each method, in JSON notation."""
     found: dict[tuple[str, str], list[str]] = {}
     for run in runs:
         for name, value in _flat(run.settings):
@@ -325,13 +325,13 @@ def _for_page(figure: Figure) -> dict[str, Any]:
 
 
 def _packed(document: Any) -> str:
-    """Base64 of gzip of JSON: a tenth of the size, and no character that HTML could mistake."""
+    """Base64 of gzip of JSON: a tenth of the size, and no characters that are special in HTML."""
     return base64.b64encode(gzip.compress(msgspec.json.encode(document), mtime=0)).decode()
 
 
 @cache
 def _vega() -> str:
-    """The library that draws the charts, as it comes with vl-convert."""
+    """The JavaScript that draws the charts, from vl-convert."""
     bundle: str = vl_convert.javascript_bundle(None)  # type: ignore[arg-type]
     if "</script" in bundle.lower():
         raise RuntimeError("the drawing library cannot stand in a page as it is")

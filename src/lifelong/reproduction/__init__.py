@@ -1,4 +1,4 @@
-"""The paper's figures and tables, and what became of its claims: stored runs, and no torch."""
+"""The paper's figures, tables and claims, from stored runs, without torch."""
 
 from lifelong.extras import require_extra
 

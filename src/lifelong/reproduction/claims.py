@@ -1,8 +1,8 @@
-"""What the paper claims, and what becomes of it in stored runs.
+"""The paper's claims, and the verdict on each from stored runs.
 
-A claim is a number or a comparison. Ours is a mean over seeds with its standard error; comparisons
-are made seed by seed, since methods share a seed's data and order of tasks. The verdict is made by
-rule, the same for all claims of a kind (`VERDICTS` says them in words).
+A claim is a number or a comparison. Our value is a mean over seeds with its standard error;
+comparisons are made per seed, since methods share a seed's data and order of tasks. One rule per
+kind of claim decides the verdict (`VERDICTS` states the rules in words).
 """
 
 import math
@@ -25,7 +25,7 @@ SAME = 1.0  # points of AUROC within which the paper's "almost the same" holds
 LEVEL = 0.5  # points below STL that still count as its level
 PAPER_ERROR = 0.01  # the standard error that the paper gives for AUROC
 
-# The recipes of its columns, and the share of STL's capacity (%) at which the paper's DEN is level.
+# Recipes of Figure 3, and the share of STL's capacity (%) at which the paper's DEN matches STL.
 FIGURE_3 = {
     "figure3-variation": 18.0,
     "figure3-cifar100": 60.3,
@@ -51,7 +51,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         claim: in words.
-        decimals: that its numbers are told with.
+        decimals: with which its numbers are printed.
         order: whether it is a step of the order DEN ≥ Progressive > EWC > L2.
     """
 
@@ -203,7 +203,7 @@ def _permuted(of: Evidence) -> list[Finding]:
     ]
 
 
-# How a verdict is made.
+# The rules of the verdicts.
 
 
 def above(difference: Mean) -> Verdict:
@@ -252,13 +252,13 @@ def near_capacity(paper: float, margin: float = 0.1) -> Judge:
     return judge
 
 
-# What is measured.
+# The measurements.
 
 
 def _finding(
     of: Evidence, claim: str, paper: str, ours: Mean | None, judge: Judge, decimals: int = 2
 ) -> Finding:
-    """Without runs to tell, the claim stays in and says so."""
+    """A claim without runs is listed as not measured."""
     if ours is None:
         return Finding(claim, of.data, paper, None, None, 0, "not measured", of.command, decimals)
     value, error = round(ours.value, 6), None if ours.error is None else round(ours.error, 6)
@@ -348,7 +348,7 @@ def _is_level(row: Row, stl: Row) -> bool:
 
 
 def _paired(left: Row | None, right: Row | None, of: Callable[[Run, Run], float]) -> Mean | None:
-    """Seed by seed; None where no seed has both."""
+    """The differences per seed; None if no seed has both."""
     if left is None or right is None:
         return None
     others = {run.seed: run for run in right.runs}
@@ -357,7 +357,7 @@ def _paired(left: Row | None, right: Row | None, of: Callable[[Run, Run], float]
 
 
 def _points_lost(run: Run, tasks: Iterable[int]) -> float | None:
-    """From when each task was just learned to the end, the mean over these tasks."""
+    """Points lost since each task was learned, the mean over these tasks."""
     r = _matrix(run)
     there = [task - 1 for task in tasks if r is not None and task < len(r)]
     if r is None or not there:

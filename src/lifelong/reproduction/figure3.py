@@ -26,7 +26,7 @@ def series(measured: Sequence[Measured]) -> tuple[Series, ...]:
 
 @style.styled
 def draw(panels: Mapping[str, Sequence[Measured]]) -> Figure:
-    """A column for each data set, or its two panels side by side if there is one."""
+    """One column per data set; for a single data set its two panels side by side."""
     single = len(panels) == 1
     shape = (1, 2) if single else (2, len(panels))
     figure, axes = style.page(*shape, height=2.9 if single else 4.6)
@@ -40,7 +40,7 @@ def draw(panels: Mapping[str, Sequence[Measured]]) -> Figure:
 
 
 def _over_tasks(method: str, own: Sequence[Row]) -> Series:
-    """After each task where the method learns one by one; else at each number of tasks measured."""
+    """After each task if the method learns one by one; else at each number of tasks measured."""
     line: tuple[Point, ...] = ()
     for row in own:
         if row.plain:
@@ -86,6 +86,6 @@ def _draw_capacity(axes: Axes, drawn: Sequence[Series]) -> None:
 
 
 def _labelled(sizes: Sequence[float]) -> tuple[float, ...]:
-    """Of each decade: more of it where there are few, as many as do not run into each other."""
+    """Ticks per decade: as many as fit without overlap."""
     few = max(sizes) < 15 * min(sizes)
     return (1.0, 2.0, 5.0) if few else (1.0, 3.0)

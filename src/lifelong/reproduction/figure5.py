@@ -1,4 +1,4 @@
-"""Figure 5: what becomes of tasks 1, 4 and 7 while later ones are learned."""
+"""Figure 5: scores of tasks 1, 4 and 7 as later tasks are learned."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ TASKS = (1, 4, 7)
 
 
 def series(measured: Sequence[Measured]) -> tuple[Series, ...]:
-    """A panel for each of the tasks that the stream has."""
+    """One panel per task of Figure 5 that the stream has."""
     found = plain(measured)
     each = [_drift(row, task) for task in TASKS for row in found.values()]
     return tuple(one for one in each if one.points)

@@ -1,4 +1,4 @@
-"""Which figure a recipe's runs make, and its files."""
+"""The figure of each recipe, and its files."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -24,7 +24,7 @@ TITLES = {
 def write_figure(
     recipe: str, size: str, measured: Sequence[Measured], directory: Path, formats: Sequence[str]
 ) -> list[Path]:
-    """The figure in each format; as CSV the points that are drawn, and of Figure 4 its table."""
+    """Write the figure in each format; the CSV has the points, and for Figure 4 its table."""
     name = recipe if size == "paper" else f"{recipe}-{size}"
     figure, drawn = _figure(recipe, size, measured)
     files = style.save(figure, directory, name, [each for each in formats if each != "csv"])
@@ -38,7 +38,7 @@ def write_figure(
 def write_combined(
     evidence: Iterable[Evidence], directory: Path, formats: Sequence[str]
 ) -> list[Path]:
-    """Figure 3 as the paper has it, a column for each data set that there are runs of."""
+    """Figure 3 as in the paper, with one column per data set that has runs."""
     columns = {
         _title(each.recipe, each.size): each.measured
         for each in evidence

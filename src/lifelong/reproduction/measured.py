@@ -1,4 +1,4 @@
-"""What figures and tables are made from: the runs of a recipe, each with its place in it."""
+"""The runs of a recipe, each with its place in it: the input of figures and tables."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ class Measured:
 
     Attributes:
         method: whose run it is.
-        label: the method, and what is particular about it here.
+        label: the method, and what this entry changes about it.
         part: of the figure.
-        plain: whether it is the method as it is, on all tasks and on the base network.
+        plain: whether it is the method itself, on all tasks and on the base network.
     """
 
     method: str
@@ -33,7 +33,7 @@ class Measured:
 @final
 @dataclass(frozen=True)
 class Mean:
-    """Over seeds, with the standard error of the mean; that is None for a single seed."""
+    """A mean over seeds with its standard error, which is None for a single seed."""
 
     value: float
     error: float | None
@@ -44,7 +44,7 @@ class Mean:
 
 
 def mean(values: Iterable[float]) -> Mean:
-    """Of one number a seed."""
+    """The mean of one number per seed."""
     numbers = np.array(list(values), np.float64)
     several = len(numbers) > 1
     error = float(numbers.std(ddof=1) / len(numbers) ** 0.5) if several else None
@@ -63,14 +63,14 @@ class Row:
     runs: tuple[Run, ...]
 
     def mean(self, of: Callable[[Run], float | None]) -> Mean | None:
-        """None where no run has such a number."""
+        """The mean over runs; None if no run has this number."""
         values = [value for value in map(of, self.runs) if value is not None]
         return mean(values) if values else None
 
     @property
     def auroc(self) -> Mean:
         found = self.mean(lambda run: run.summary.auroc)
-        assert found is not None  # what the runner stores is scored
+        assert found is not None  # runs stored by the runner are always scored
         return found
 
     @property
@@ -96,5 +96,5 @@ def rows(measured: Sequence[Measured]) -> tuple[Row, ...]:
 
 
 def plain(measured: Sequence[Measured]) -> dict[str, Row]:
-    """Each method as it is."""
+    """The plain runs of each method."""
     return {row.method: row for row in rows(measured) if row.plain}

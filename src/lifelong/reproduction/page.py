@@ -1,4 +1,4 @@
-"""REPRODUCTION.md: the summary of findings as a page, with the tables behind it."""
+"""REPRODUCTION.md: the findings, with the tables behind them."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,19 +13,21 @@ from lifelong.reproduction.measured import Row, plain, rows
 
 _HEAD = """# Reproduction
 
-Every number and every claim of the paper's experiments, and what we measured. Made by
-`lifelong reproduce` from the runs stored in `results/runs`, by way of `results/summary.json`; edit
-neither by hand. Claims that failed stay in, and what is not measured yet is said to be so.
+Every number and every claim of the paper's experiments, beside our measurements. The command
+`lifelong reproduce` makes this page and `results/summary.json` from the runs stored in
+`results/runs`; do not edit them by hand. Claims that were not reproduced or not measured are listed
+as such.
 
-Means over seeds with the standard error of the mean; differences are in points of AUROC, 100 times
-AUROC. [docs/experiments.md](docs/experiments.md) says how runs are made and settings are chosen.
+Numbers are means over seeds with the standard error of the mean; differences are in points of AUROC
+(100 times AUROC). [docs/experiments.md](docs/experiments.md) describes how runs are made and how
+settings are chosen.
 """
 
 
 @final
 @dataclass(frozen=True)
 class Chosen:
-    """What tuning chose for a method on a data set, in words."""
+    """The tuned settings of a method on a data set, as text."""
 
     data: str
     method: str
@@ -37,7 +39,7 @@ class Chosen:
 
 
 def read_summary(text: bytes) -> list[Finding]:
-    """What `write_summary` wrote."""
+    """Read what `write_summary` wrote."""
     return msgspec.json.decode(text, type=list[Finding])
 
 
@@ -76,7 +78,7 @@ def _counted(findings: Sequence[Finding]) -> str:
 
 
 def _at_a_glance(evidence: Sequence[Evidence]) -> str:
-    """Every method of Figure 3, as it is, on every data set that there are runs of."""
+    """The plain runs of every method of Figure 3 on every data set that has runs."""
     columns = {each.data: plain(each.measured) for each in evidence if each.measured}
     if not columns:
         return ""

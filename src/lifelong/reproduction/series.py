@@ -1,4 +1,4 @@
-"""Points of a figure with their spread over seeds: what is drawn, and what its CSV file holds."""
+"""Points of a figure with their spread over seeds, as drawn and as written to CSV."""
 
 import csv
 import io
@@ -19,7 +19,7 @@ Curve = Callable[[ResultMatrix], NDArray[np.float64]]
 @final
 @dataclass(frozen=True)
 class Point:
-    """A mean over seeds at some place, with its standard error; 0 for a single seed."""
+    """A mean over seeds at one position, with its standard error (0 for a single seed)."""
 
     x: float
     y: float
@@ -55,13 +55,13 @@ class Series:
 
 
 def point(x: float, values: Sequence[float]) -> Point:
-    """Of one number a seed."""
+    """The point of one number per seed."""
     found = mean(values)
     return Point(x, found.value, found.error or 0.0, found.seeds)
 
 
 def curve(row: Row, of: Curve, first: int = 1) -> tuple[Point, ...]:
-    """A number for each stage, from the matrix of each seed; the first stage has this number."""
+    """One point per stage, from one row of numbers per seed; `first` is the number of stage one."""
     matrices = [run.results for run in row.runs]
     values = [of(matrix) for matrix in matrices if matrix is not None]
     if not values:
@@ -72,7 +72,7 @@ def curve(row: Row, of: Curve, first: int = 1) -> tuple[Point, ...]:
 
 
 def as_csv(series: Sequence[Series]) -> str:
-    """A line for each point."""
+    """One line per point."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["panel", "method", "label", "x", "mean", "standard error", "seeds"])
@@ -85,5 +85,5 @@ def as_csv(series: Sequence[Series]) -> str:
 
 def auroc_of(run: Run) -> float:
     """At the end, over all tasks."""
-    assert run.summary.auroc is not None  # what the runner stores is scored
+    assert run.summary.auroc is not None  # runs stored by the runner are always scored
     return run.summary.auroc

@@ -1,4 +1,4 @@
-"""How the paper's figures look: in print, on white, and every method alike in all of them."""
+"""The style of the paper's figures: for print, on white, each method the same in all of them."""
 
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -16,7 +16,7 @@ from lifelong.reproduction.series import Series
 
 P = TypeVar("P")
 FORMATS = ("png", "svg", "pdf")
-WIDE = 7.0  # inches: the width of a page's text
+WIDE = 7.0  # inches: the text width of a page
 _SETTINGS: dict[Any, Any] = {
     "font.size": 8,
     "axes.titlesize": 9,
@@ -34,14 +34,14 @@ _SETTINGS: dict[Any, Any] = {
     "lines.linewidth": 1.3,
     "lines.markersize": 4,
     "savefig.dpi": 200,
-    "svg.hashsalt": "lifelong",  # the same figure is the same file
+    "svg.hashsalt": "lifelong",  # reproducible files
     "svg.fonttype": "none",
     "pdf.fonttype": 42,
 }
 
 
 def styled(draw: Callable[[P], Figure]) -> Callable[[P], Figure]:
-    """All that is drawn meanwhile looks like this."""
+    """Apply the style within a `with` block."""
 
     @wraps(draw)
     def inside(given: P) -> Figure:
@@ -52,13 +52,13 @@ def styled(draw: Callable[[P], Figure]) -> Callable[[P], Figure]:
 
 
 def page(rows: int, columns: int, height: float, **given: Any) -> tuple[Figure, Any]:
-    """A figure as wide as the text, with its panels in a grid of axes."""
+    """A figure of the text width with a grid of panels."""
     figure = Figure(figsize=(WIDE, height), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, **given)
 
 
 def legend_below(figure: Figure, axes: Any) -> None:
-    """Each method once, whichever panels it is in, in as many columns as there is room for."""
+    """One legend for all panels, with each method once, in as many columns as fit."""
     shown: dict[str, Artist] = {}
     for one in axes.flat:
         for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
@@ -73,7 +73,7 @@ def legend_below(figure: Figure, axes: Any) -> None:
 
 
 def draw_line(axes: Axes, series: Series, *, label: str | None = None) -> None:
-    """A line with its band of one standard error; a marker alone where there is one point."""
+    """A line with a band of one standard error; only a marker if there is one point."""
     style = look(series.method)
     axes.plot(
         series.x,
@@ -95,7 +95,7 @@ def draw_line(axes: Axes, series: Series, *, label: str | None = None) -> None:
 
 
 def save(figure: Figure, directory: Path, name: str, formats: Sequence[str]) -> list[Path]:
-    """In each of the formats."""
+    """Save the figure in each format."""
     directory.mkdir(parents=True, exist_ok=True)
     files = [directory / f"{name}.{ending}" for ending in formats]
     for file in files:
@@ -108,7 +108,7 @@ def save(figure: Figure, directory: Path, name: str, formats: Sequence[str]) -> 
 
 
 def _few_colours(file: Path) -> None:
-    """256 colours are all that a chart needs, in a third of the bytes."""
+    """Reduce a PNG to 256 colours: enough for a chart, and a third of the size."""
     with Image.open(file) as picture:
         reduced = picture.convert("RGB").quantize(256, dither=Image.Dither.NONE)
     reduced.save(file, optimize=True)

@@ -1,4 +1,4 @@
-"""A recipe's runs as a table: for the terminal, as CSV, and for programs."""
+"""A recipe's runs as a table: for the terminal, as CSV, and as records."""
 
 import csv
 import io
@@ -16,7 +16,7 @@ from lifelong.reproduction.measured import Mean, Measured, Row, rows
 def as_table(title: str, measured: Sequence[Measured]) -> Table:
     """AUROC with its standard error over seeds; forgetting in points of AUROC.
 
-    Where it is too wide, names go over several lines; numbers are never cut.
+    In a narrow terminal names wrap; numbers are never cut.
     """
     shown = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0, pad_edge=False)
     shown.add_column("method", overflow="fold")
@@ -29,12 +29,12 @@ def as_table(title: str, measured: Sequence[Measured]) -> Table:
 
 
 def as_records(measured: Sequence[Measured]) -> list[dict[str, Any]]:
-    """A record for each method, with the numbers as they are."""
+    """One record per method, with unrounded numbers."""
     return [_record(row, _metrics(measured)) for row in rows(measured)]
 
 
 def as_csv(measured: Sequence[Measured]) -> str:
-    """The records, a line each."""
+    """The records as CSV, one per line."""
     records = as_records(measured)
     text = io.StringIO()
     writer = csv.DictWriter(text, list(records[0]) if records else ["method"], lineterminator="\n")
@@ -68,7 +68,7 @@ def _cells(row: Row, metrics: Sequence[str]) -> list[str]:
 
 
 def _score(name: str, found: Mean | None) -> str:
-    """The paper's measure with its standard error, others without: a terminal is narrow."""
+    """AUROC with its standard error, other metrics without, since a terminal is narrow."""
     if found is None:
         return "–"
     return str(found) if name == "auroc" else f"{found.value:.4f}"

@@ -1,1 +1,1 @@
-"""Charts from stored runs, one module for each question that the report answers. No torch."""
+"""Charts from stored runs: one module per question of the report. No torch."""

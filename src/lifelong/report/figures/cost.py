@@ -1,4 +1,4 @@
-"""What did it cost? Performance over capacity, parameters over tasks, seconds a task and stage."""
+"""What did it cost? Performance over capacity, parameters over tasks, seconds per task."""
 
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
@@ -31,7 +31,7 @@ from lifelong.report.figures.drawing import (
 )
 
 _BARS = 60
-_LABELLED = 5  # methods whose names fit beside their points
+_LABELLED = 5  # most methods whose names fit beside their points
 _REST = "surgery and the rest"
 _KINDS = {"all": "parameters", "non-zero": "nonzero"}
 
@@ -86,7 +86,7 @@ def performance(runs: Sequence[Run]) -> Figure:
 
 
 def sizes(runs: Sequence[Run]) -> Figure:
-    """Parameters, and those that are not zero, as tasks come."""
+    """Parameters, and nonzero parameters, after each task."""
     chart = from_data().encode(
         x=tasks_learned(),
         y=alt.Y("parameters:Q", title="parameters", axis=alt.Axis(format="~s")),
@@ -106,7 +106,7 @@ def sizes(runs: Sequence[Run]) -> Figure:
     points = chart.mark_point(filled=True, size=40).encode(strokeDash=alt.StrokeDashValue([1, 0]))
     return Figure(
         "sizes",
-        "Parameters as tasks come",
+        "Parameters after each task",
         "All parameters that are kept after each task, and those of them that are not zero; the "
         "mean over seeds. A method that learns all tasks at once has its size from the start.",
         layered(chart.mark_line(strokeWidth=2.2), points),
@@ -123,7 +123,7 @@ def sizes(runs: Sequence[Run]) -> Figure:
 
 
 def seconds(runs: Sequence[Run]) -> Figure:
-    """What each task took, by stage of its learning."""
+    """Seconds of learning per task, by stage."""
     stages = [*dict.fromkeys(s.name for run in runs for r in run.records for s in r.stages), _REST]
     chart = (
         from_data()
@@ -148,8 +148,8 @@ def seconds(runs: Sequence[Run]) -> Figure:
     )
     return Figure(
         "seconds",
-        "Seconds a task, by stage",
-        "How long each task took to learn, and in which trainings; evaluation is not counted."
+        "Seconds per task, by stage",
+        "How long each task took to learn, by training stage; evaluation is not counted."
         + (" With so many tasks a bar sums several." if len(runs[0].tasks) > _BARS else ""),
         layered(chart),
         ("method", "seed"),
@@ -210,7 +210,7 @@ def _sizes_of(runs: Sequence[Run], method: str) -> Iterator[tuple[str, int, str,
 
 
 def _sizes_known(run: Run) -> bool:
-    """After each task; of a saved model that learned one by one only what it came to is known."""
+    """Capacity after each task; a saved model knows only its final capacity."""
     return run.results is not None or len(run.records) < len(run.tasks)
 
 

@@ -1,8 +1,8 @@
-"""What all charts share: what a figure is, colours, and how many tasks fit.
+"""What all charts share: the structure of a figure, colours, and how many tasks fit.
 
-Ink is the page's own colour (`currentColor`), so that a chart is readable on light and on dark; all
-other colours must be readable on both. Charts name their data and the page hands them the rows of
-the run that is chosen, so that a chart is described once however many runs there are.
+Text and axes have the page's own colour (`currentColor`), so that a chart is readable on light and
+dark pages; all other colours must be readable on both. A chart refers to its data by name, and the
+page supplies the rows of the selected run: one chart description serves all runs.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,11 +21,11 @@ Columns: TypeAlias = Mapping[str, Sequence[Any]]
 
 INK = "currentColor"
 ROWS = "rows"  # the data that a figure's table shows
-HOVERED = 0.001  # opacity of a mark that is there to be pointed at and not to be seen
+HOVERED = 0.001  # opacity of an invisible mark that only carries a tooltip
 _VEGA_LITE = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
 
-# From the first task to the last: lightness rises all the way, so that the order can be seen
-# without telling hues apart; neither end fades into white or into black.
+# From the first task to the last, lightness rises, so that the order is visible without telling
+# hues apart; neither end fades into white or black.
 _TASKS = ["#5a4fcf", "#8b46d1", "#bd3fb2", "#e04a83", "#ee6c52", "#f0953c", "#eabf45"]
 _METHODS = [
     "#3b82d6",
@@ -44,7 +44,7 @@ _METHODS = [
 @final
 @dataclass(frozen=True)
 class Column:
-    """Of a table: the field it shows, its heading, and how many decimals numbers get."""
+    """A column of a table: its field, its heading, and the number of decimals."""
 
     field: str
     heading: str
@@ -54,7 +54,7 @@ class Column:
 @final
 @dataclass(frozen=True)
 class Pivot:
-    """A table with a line for each value of one field and a column for each of another."""
+    """A table with one row per value of one field and one column per value of another."""
 
     line: str
     column: str
@@ -74,7 +74,7 @@ Table: TypeAlias = tuple[Column, ...] | Pivot
 @final
 @dataclass(frozen=True)
 class Height:
-    """Of a figure: the larger of so many pixels and a share of its width, within limits."""
+    """Height of a figure: the larger of some pixels and a share of its width, within limits."""
 
     pixels: float = 0
     share: float = 0.0
@@ -85,7 +85,7 @@ class Height:
 @final
 @dataclass(frozen=True)
 class View:
-    """A figure for one choice: what it says in words, and the rows of its data as columns."""
+    """A figure for one choice: a description in words, and its data as columns."""
 
     words: str
     data: Mapping[str, Columns]
@@ -97,17 +97,17 @@ Views: TypeAlias = Mapping[Key, View]
 @final
 @dataclass(frozen=True)
 class Figure:
-    """One chart with all that it can show.
+    """One chart with all its views.
 
     Attributes:
         name: unique in the page.
-        title, lead: what is seen, in words.
-        chart: how it is drawn, from data that it names.
-        by: the switches that choose what is shown, of "measure", "method" and "seed".
-        views: for each choice what is shown; a choice without one has nothing to show.
-        table: what the table behind the chart shows of the rows.
-        absent: what is said where there is nothing to show.
-        wide: whether it takes the page's whole width.
+        title, lead: heading and explanation.
+        chart: the chart description, which refers to its data by name.
+        by: the switches that select a view, of "measure", "method" and "seed".
+        views: the view of each choice; a choice without a view shows `absent`.
+        table: the columns of the table under the chart.
+        absent: text for a choice without a view.
+        wide: whether it takes the full width of the page.
     """
 
     name: str
@@ -122,11 +122,11 @@ class Figure:
     wide: bool = False
 
     def spec(self) -> dict[str, Any]:
-        """For Vega, compiled here so that the page need not."""
+        """The Vega description, compiled here so that the page need not do it."""
         fitted = self.chart.properties(
             width=400, height=300, autosize=alt.AutoSizeParams(type="fit", contains="padding")
         )
-        # Compiling finds what is wrong with it; checking it by its schema first takes a second.
+        # Compiling finds errors; validation against the schema would take another second.
         return _compiled(fitted.configure(**_CONFIG).to_json(indent=None, validate=False))
 
 
@@ -137,13 +137,13 @@ def _compiled(vega_lite: str) -> dict[str, Any]:
 
 
 def by_run(runs: Sequence[Run], view: Callable[[Run], View | None]) -> Views:
-    """What each run shows, chosen by method and seed."""
+    """One view per run, selected by method and seed."""
     seen = {(run.method, run.seed): view(run) for run in runs}
     return {key: shown for key, shown in seen.items() if shown is not None}
 
 
 def by_run_and_measure(runs: Sequence[Run], view: Callable[[Run, str], View | None]) -> Views:
-    """What each run shows in each measure, chosen by method, seed and measure."""
+    """One view per run and metric, selected by method, seed and metric."""
     seen = {
         (run.method, run.seed, measure): view(run, measure)
         for run in runs
@@ -153,7 +153,7 @@ def by_run_and_measure(runs: Sequence[Run], view: Callable[[Run, str], View | No
 
 
 def by_measure(runs: Sequence[Run], view: Callable[[Sequence[Run], str], View]) -> Views:
-    """What all runs that were scored show together, chosen by measure."""
+    """One view of all scored runs together, selected by metric."""
     return {
         (measure,): view([run for run in runs if measure in run.scores], measure)
         for measure in measures(runs)
@@ -161,12 +161,12 @@ def by_measure(runs: Sequence[Run], view: Callable[[Sequence[Run], str], View]) 
 
 
 def score_told(value: str = "score") -> alt.Tooltip:
-    """A score, to whoever points at it."""
+    """The tooltip of a score."""
     return alt.Tooltip(f"{value}:Q", format=".4f")
 
 
 def over_seeds_told() -> list[alt.Tooltip]:
-    """A score with the lowest and the highest seed."""
+    """The tooltip of a score with the lowest and the highest seed."""
     return [
         score_told(),
         *(score_told(each).title(f"{each}est seed") for each in ("low", "high")),
@@ -174,12 +174,12 @@ def over_seeds_told() -> list[alt.Tooltip]:
 
 
 def methods(runs: Iterable[Run]) -> tuple[str, ...]:
-    """Names, each once, in the order of the runs."""
+    """Names of the methods, each once, in the order of the runs."""
     return tuple(dict.fromkeys(run.method for run in runs))
 
 
 def task_color(field: str = "born", legend: bool = True) -> alt.Color:
-    """By the number of a task, from the first to the last."""
+    """Colour by task number, from the first to the last."""
     key = alt.Legend(title="task that introduced them", format="d", tickMinStep=1)
     return alt.Color(
         f"{field}:Q", scale=alt.Scale(range=_TASKS, nice=False), legend=key if legend else None
@@ -197,7 +197,7 @@ def from_data(name: str = ROWS) -> alt.Chart:
 
 
 def task_names(**options: Any) -> alt.Axis:
-    """An axis with the names of tasks; of a long one the beginning and the end."""
+    """An axis with task names; long names are shortened in the middle."""
     shortened = "length(datum.label) > 17 ? slice(datum.label, 0, 8) + '…' + slice(datum.label, -8)"
     return alt.Axis(labelExpr=f"{shortened} : datum.label", **options)
 
@@ -224,19 +224,19 @@ def rows(fields: Sequence[str], values: Iterable[Sequence[Any]]) -> dict[str, li
 
 
 def bins(count: int, most: int) -> list[range]:
-    """So many things in order, in at most `most` neighbourhoods of one size."""
+    """Divide `count` items in order into at most `most` groups of equal size."""
     size = -(-count // most)
     return [range(start, min(start + size, count)) for start in range(0, count, size)]
 
 
 def label(names: Sequence[str], part: range) -> str:
-    """What stands at an axis for neighbours."""
+    """Axis label of a group of neighbours."""
     first, last = names[part[0]], names[part[-1]]
     return first if len(part) == 1 else f"{first} … {last}"
 
 
 def rounded(value: "float | np.floating[Any]") -> float:
-    """To as many digits as anyone reads."""
+    """Round to the number of digits that is shown."""
     return float(f"{value:.6g}")
 
 
@@ -247,7 +247,7 @@ def spread(values: Sequence[float] | NDArray[np.float64]) -> tuple[float, float,
 
 
 _CONFIG: dict[str, Any] = {
-    "aria": False,  # the figure as a whole has words, and a table
+    "aria": False,  # the figure as a whole has a description and a table
     "background": "transparent",
     "font": "system-ui, sans-serif",
     "view": {"stroke": None},

@@ -1,4 +1,4 @@
-"""Did anything drift? Each task's score as others come, and how far units moved."""
+"""Did anything drift? Each task's score as later tasks are learned, and how far units moved."""
 
 from collections.abc import Iterator, Sequence
 from math import ceil, floor, log2
@@ -34,7 +34,7 @@ _MOST_BINS = 14 * _FINE  # below sigma, and above
 
 
 def curves(runs: Sequence[Run]) -> Figure:
-    """Each task's score from when it was learned to the end."""
+    """Each task's score since it was learned."""
     count = len(runs[0].tasks)
     pointed = alt.selection_point(
         on="pointerover", clear="pointerout", fields=["task"], empty=True, nearest=False
@@ -57,8 +57,8 @@ def curves(runs: Sequence[Run]) -> Figure:
     return Figure(
         "curves",
         "Each task's score as others are learned",
-        "A line for each task, from the moment it was learned, in the task's colour. A flat line "
-        "is a task that nothing has touched."
+        "One line per task, since it was learned, in the task's colour. A flat line is a task "
+        "whose score has not changed."
         + (f" {_CURVES} of the {count} tasks are drawn." if count > _CURVES else ""),
         layered(base.mark_line(strokeWidth=2), points.add_params(pointed)),
         ("method", "seed", "measure"),
@@ -182,7 +182,7 @@ def _distances_view(run: Run) -> View | None:
 
 
 def drifts(run: Run) -> dict[str, list[float]]:
-    """Of every old unit at every task, for each group that recorded it."""
+    """Drift of every old unit at every task, for each group that recorded it."""
     return {
         group: [d for record in run.records for d in record.groups[group].drift]
         for group in run.widths
@@ -198,7 +198,7 @@ def _histogram(
     place = np.log2(np.array(drift)) - centre
     first = max(floor(place.min() * _FINE), -_MOST_BINS)
     last = min(max(ceil(place.max() * _FINE), first + 1), _MOST_BINS)
-    # At sigma itself a unit is not split, so a bin holds its upper edge.
+    # A unit with a drift of exactly sigma is not split, so a bin includes its upper edge.
     number = np.clip(np.ceil(place * _FINE) - 1, first, last - 1).astype(int)
     counts = {k: int((number == k).sum()) for k in range(first, last)}
     most = max(counts.values())

@@ -25,7 +25,7 @@ from lifelong.report.figures.drawing import (
 )
 
 _LINES = 60
-_WRITTEN = 26  # columns in whose cells there is room for a number
+_WRITTEN = 26  # most columns with room for a number in each cell
 NO_GROWTH = "The network of this method does not grow."
 
 
@@ -76,7 +76,7 @@ def births(runs: Sequence[Run]) -> Figure:
 
 
 def events(runs: Sequence[Run]) -> Figure:
-    """How many units were selected, added, dropped and split, a line for each layer and event."""
+    """How many units were selected, added, dropped and split: one row per layer and event."""
     count = len(runs[0].tasks)
     layers = max(len(run.widths) for run in runs)
     base = from_data().encode(

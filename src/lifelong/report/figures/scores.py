@@ -1,4 +1,4 @@
-"""How good is it? The result matrix, the mean over tasks as they come, and each task at the end."""
+"""How good is it? The result matrix, the mean over learned tasks, and each task at the end."""
 
 from collections.abc import Sequence
 
@@ -33,19 +33,19 @@ from lifelong.report.figures.drawing import (
     tasks_learned,
 )
 
-MOST = 80  # lines of a heat map; with more tasks a cell stands for several
-_WRITTEN = 12  # lines of a heat map in whose cells there is room for a number
+MOST = 80  # rows of a heat map; with more tasks a cell averages several
+_WRITTEN = 12  # most rows with room for a number in each cell
 _POINTS = 100  # along a line
 
 
 def matrix(runs: Sequence[Run]) -> Figure:
-    """R[i, j] as a heat map: rows are moments, columns are tasks."""
+    """R[i, j] as a heat map: rows are points in time, columns are tasks."""
     count = len(runs[0].tasks)
     return Figure(
         "matrix",
-        "What is known, when",
-        f"{MEANING}: a row is a moment, a column is a task. A column that keeps its colour "
-        "downwards is a task that is not forgotten." + _blocks(count),
+        "Score of each task after each task",
+        f"{MEANING}: a row is a point in time, a column is a task. A column that keeps its "
+        "colour downwards is a task that is not forgotten." + _blocks(count),
         heat_map(count, "after learning task i", "score of task j", "score"),
         ("method", "seed", "measure"),
         by_run_and_measure(runs, _matrix_view),
@@ -56,7 +56,7 @@ def matrix(runs: Sequence[Run]) -> Figure:
 
 
 def heat_map(count: int, line: str, column: str, value: str) -> alt.LayerChart:
-    """Of `value` at (line, task), with the numbers in the cells where they fit."""
+    """A heat map of `value` at (line, task), with numbers in the cells if they fit."""
     base = from_data().encode(
         x=alt.X("task:N", sort=None, title=column, axis=task_names()),
         y=alt.Y("line:N", sort=None, title=line, axis=task_names()),
@@ -176,7 +176,7 @@ def _averages_view(runs: Sequence[Run], measure: str) -> View:
         count = len(own[0].tasks)
         if curves:
             values, places = np.array(curves), [part[-1] for part in bins(count, _POINTS)]
-        else:  # the same from the first to the last, for want of anything between
+        else:  # constant from the first to the last, since nothing is measured in between
             finals = [np.mean(run.scores[measure]) for run in own]
             values, places = np.array([[f] * count for f in finals]), sorted({0, count - 1})
         for i in places:
@@ -205,7 +205,7 @@ def _by_task_view(runs: Sequence[Run], measure: str) -> View:
 
 
 def _lines(runs: Sequence[Run]) -> alt.LayerChart:
-    """A line a method with the band between its seeds."""
+    """One line per method with the band between its seeds."""
     base = from_data().encode(
         x=tasks_learned(),
         color=method_color(methods(runs)),

@@ -1,6 +1,4 @@
-"""Who shares what? Which task uses which unit, where a task's units come from, and how many any
-two tasks have in common.
-"""
+"""Who shares what? Units used by each task, the tasks that introduced them, units in common."""
 
 from collections.abc import Iterator, Sequence
 
@@ -31,15 +29,15 @@ from lifelong.report.figures.drawing import (
 )
 from lifelong.report.figures.scores import MOST, heat_map
 
-_LINES = 60  # of the weave; with more tasks a line stands for several
-_COLUMNS = 160  # of the weave, where there are too many cells for one each
+_LINES = 60  # rows of the chart of units; with more tasks a row stands for several
+_COLUMNS = 160  # columns of that chart, if there are too many units for one each
 _CELLS = 6000
 _NAMED = 8  # tasks that use a unit, before "and more"
 _NOBODY = "This method cannot tell which units a task uses."
 
 
 def weave(runs: Sequence[Run]) -> Figure:
-    """A line for each task, a column for each unit: filled where the task uses the unit."""
+    """One row per task, one column per unit: filled if the task uses the unit."""
     cells = (
         from_data("cells")
         .mark_rect(stroke="none")
@@ -111,8 +109,8 @@ def weave(runs: Sequence[Run]) -> Figure:
     return Figure(
         "weave",
         "Which task uses which unit",
-        "A line is a task, a column is a unit, in order of birth. A unit is drawn in the line of "
-        "each task that uses it, in the colour of the task that introduced it: a line in many "
+        "A row is a task, a column is a unit, in order of birth. A unit is drawn in the row of "
+        "each task that uses it, in the colour of the task that introduced it: a row in many "
         "colours is a task that builds on many others. Grey: there, but not used. "
         "Point at a column to see who uses the unit." + _neighbours(runs),
         layered(there, cells, own, heads, units),
@@ -132,7 +130,7 @@ def weave(runs: Sequence[Run]) -> Figure:
 
 
 def sources(runs: Sequence[Run]) -> Figure:
-    """Of the units that a task uses, how many each task introduced."""
+    """How many of the units that a task uses each task introduced."""
     chart = (
         from_data()
         .mark_bar(stroke="none")
@@ -254,7 +252,7 @@ def _cells(use: Use, lines: list[range], size: int) -> Iterator[tuple[object, ..
 
 
 def _there(use: Use, lines: list[range]) -> Iterator[tuple[object, ...]]:
-    """The units that there were when a task was learned, used or not."""
+    """The units that existed when a task was learned, used or not."""
     for line in lines:
         for layer in use.layers:
             units = sum(number <= line[-1] + 1 for number in use.run.born[layer.name])
@@ -262,7 +260,7 @@ def _there(use: Use, lines: list[range]) -> Iterator[tuple[object, ...]]:
 
 
 def _units(use: Use) -> Columns:
-    """One row a unit, for who points at it and for the table."""
+    """One row per unit, for the tooltip and the table."""
     found = []
     for layer in use.layers:
         for place, unit in enumerate(layer.units, layer.start):
@@ -276,7 +274,7 @@ def _units(use: Use) -> Columns:
 
 
 def _own(use: Use, lines: list[range]) -> Iterator[tuple[object, ...]]:
-    """A patch in each task's own colour at the head of its line."""
+    """A patch in each task's own colour at the start of its row."""
     wide = use.end / 45
     for line in lines:
         used = int(use.whole[line].sum(axis=1).mean().round())
