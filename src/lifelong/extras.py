@@ -1,4 +1,4 @@
-"""Libraries that only some parts need: what to install where one is missing."""
+"""Optional dependencies."""
 
 from importlib.util import find_spec
 
@@ -8,7 +8,7 @@ class MissingExtraError(ImportError):
 
 
 def require_extra(*packages: str, extra: str) -> None:
-    """Refuse unless all of these can be imported; `extra` of pyproject.toml brings them."""
+    """Raise unless all of these can be imported; `extra` of pyproject.toml installs them."""
     missing = [package for package in packages if find_spec(package) is None]
     if missing:
         raise MissingExtraError(

@@ -1,4 +1,4 @@
-"""How methods look in the figures of the paper: plain data, so that drawing does not need torch."""
+"""Colours and markers of methods in figures: plain data, so that drawing does not need torch."""
 
 from dataclasses import dataclass
 from typing import Any, final
@@ -8,7 +8,7 @@ from zlib import crc32
 @final
 @dataclass(frozen=True)
 class Look:
-    """Of one method. Lines and markers differ too, for print in grey and for eyes without red."""
+    """Line style of one method. Markers differ too, for grey print and colour blindness."""
 
     colour: str
     marker: str = "o"
@@ -22,10 +22,10 @@ _MARKERS = ("X", "8", "H", "1", "2", "3", "4")
 
 
 def look(method: str) -> Look:
-    """The look that the method's row has; one drawn from its name where that says nothing."""
-    return LOOKS.get(method) or _drawn(crc32(method.encode()))
+    """The look in the method's row; derived from the name if the row has none."""
+    return LOOKS.get(method) or _derived(crc32(method.encode()))
 
 
-def _drawn(number: int) -> Look:
+def _derived(number: int) -> Look:
     colour, marker = number % len(_COLOURS), number // len(_COLOURS) % len(_MARKERS)
     return Look(_COLOURS[colour], _MARKERS[marker], ":")

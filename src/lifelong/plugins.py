@@ -1,6 +1,6 @@
-"""Tables that can be added to: in code, and by packages that are installed beside this one.
+"""Registries that code and other installed packages can extend.
 
-A package adds a row with an entry point that names it, in its `pyproject.toml`:
+A package adds a row by an entry point in its `pyproject.toml`:
 
     [project.entry-points."lifelong.methods"]
     replay = "my_package.replay:REPLAY"
@@ -17,7 +17,7 @@ class PluginError(ValueError):
 
 
 class Named(Protocol):
-    """What a row must have."""
+    """A row of a registry."""
 
     @property
     def name(self) -> str: ...
@@ -27,7 +27,7 @@ R = TypeVar("R", bound=Named)
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """A hint for an error message, with a space after it; empty where no name is near."""
+    """A hint for an error message, with a trailing space; empty if no name is near."""
     by_lower = {name.lower(): name for name in known}
     near = get_close_matches(given.lower(), by_lower, n=1, cutoff=0.4)
     return f"did you mean {by_lower[near[0]]}? " if near else ""
@@ -35,7 +35,7 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
 
 @final
 class Registry(Mapping[str, R]):
-    """Rows by name. Those of other packages are loaded once, when somebody first looks."""
+    """Rows by name. Those of other packages are loaded at the first access."""
 
     def __init__(
         self,
@@ -54,21 +54,21 @@ class Registry(Mapping[str, R]):
             self.add(row)
 
     def add(self, row: R) -> None:
-        """Make a row known; the same row may come twice, in code and by an entry point."""
+        """Add a row; the same row may be added twice, in code and by an entry point."""
         if not isinstance(row, self._kind):
             raise PluginError(
                 f"a {self._what} must be a {self._kind.__name__}, not a {type(row).__name__}"
             )
-        there = {name.lower(): known for name, known in self._rows.items()}.get(row.name.lower())
-        if there is not None and there is not row:
+        same = {name.lower(): known for name, known in self._rows.items()}.get(row.name.lower())
+        if same is not None and same is not row:
             raise PluginError(
-                f"there is a {self._what} named {there.name!r} already; give this one another name"
+                f"there is a {self._what} named {same.name!r} already; give this one another name"
             )
         self._rows[row.name] = row
         self._added(row)
 
     def named(self, name: str) -> R:
-        """The row of this name, in whatever case."""
+        """The row of this name, ignoring case."""
         found = {known.lower(): row for known, row in self.items()}.get(name.lower())
         if found is None:
             hint = did_you_mean(name, self)
@@ -90,18 +90,18 @@ class Registry(Mapping[str, R]):
     def _load(self) -> None:
         if self._loaded:
             return
-        self._loaded = True  # at once: what is loaded may look here itself
+        self._loaded = True  # before loading, since a plugin may access the registry itself
         try:
             for point in entry_points(group=self.group):
                 self._load_row(point)
         except PluginError:
-            self._loaded = False  # whoever looks next is told again
+            self._loaded = False  # so that the next access raises again
             raise
 
     def _load_row(self, point: EntryPoint) -> None:
         try:
             self.add(point.load())
-        except Exception as error:  # whatever somebody else's package raises
+        except Exception as error:  # another package may raise anything
             package = "a package" if point.dist is None else f"the package {point.dist.name}"
             raise PluginError(
                 f"{package} adds the {self._what} {point.name!r} ({point.value}), which cannot be "

@@ -1,4 +1,4 @@
-"""What happened while a task was learned. Plain data, to and from JSON, without torch."""
+"""Records of learned tasks: plain data, to and from JSON, without torch."""
 
 from dataclasses import dataclass
 from typing import final
@@ -9,7 +9,7 @@ import msgspec
 @final
 @dataclass(frozen=True)
 class Capacity:
-    """Size of a network: numbers in it, those that are not zero, multiply-adds of a prediction."""
+    """Size of a network: parameters, non-zero parameters, multiply-adds per prediction."""
 
     parameters: int
     nonzero: int
@@ -18,7 +18,7 @@ class Capacity:
 
 @final
 class StageRecord(msgspec.Struct, frozen=True):
-    """One training: its name, the validation loss at its end, and what it took."""
+    """One training: name, final validation loss, steps and seconds."""
 
     name: str
     loss: float
@@ -28,15 +28,15 @@ class StageRecord(msgspec.Struct, frozen=True):
 
 @final
 class GroupRecord(msgspec.Struct, frozen=True):
-    """What happened to the units of one group (the outputs of a layer).
+    """Changes to the units of one group (the outputs of a layer).
 
     Attributes:
-        units: there are now.
-        selected: of the old units, by the task's sparse head (Algorithm 2).
-        added: newcomers that were offered (Algorithm 3).
-        dropped: newcomers and copies that turned out useless.
+        units: number after the task.
+        selected: old units that the task's sparse head depends on (Algorithm 2).
+        added: newcomers, including those dropped later (Algorithm 3).
+        dropped: useless newcomers and copies.
         split: old units that were duplicated (Algorithm 4).
-        drift: of each old unit before the split, in the measure that sigma is given in.
+        drift: per old unit before the split, in the measure of sigma.
     """
 
     units: int
@@ -49,7 +49,7 @@ class GroupRecord(msgspec.Struct, frozen=True):
 
 @final
 class TaskRecord(msgspec.Struct, frozen=True):
-    """One task learned: its number from 1, its units by group, its trainings in order."""
+    """One learned task: its number from 1, its units by group, its trainings in order."""
 
     task: str
     number: int
@@ -58,7 +58,7 @@ class TaskRecord(msgspec.Struct, frozen=True):
 
     @property
     def loss(self) -> float:
-        """Validation loss at the end."""
+        """Validation loss of the last training."""
         return self.stages[-1].loss
 
     @property
@@ -67,5 +67,5 @@ class TaskRecord(msgspec.Struct, frozen=True):
 
     @property
     def seconds(self) -> float:
-        """In trainings; surgery and bookkeeping come on top."""
+        """Time of the trainings, without surgery and bookkeeping."""
         return sum(stage.seconds for stage in self.stages)

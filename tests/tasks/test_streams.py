@@ -305,8 +305,8 @@ def bad(**changes: Any) -> Any:
     [
         ({"sizes": (8, 4, 4)}, r"class '0' has 12 rows, too few for parts of 8 \+ 4 \+ 4"),
         ({"sizes": (0.5, 0.4, 0.3)}, "three shares that sum to at most 1"),
-        ({"sizes": (1, 2)}, "three whole numbers of rows a class"),
-        ({"sizes": (6, 0, 3)}, "three whole numbers of rows a class"),
+        ({"sizes": (1, 2)}, "three whole numbers of rows per class"),
+        ({"sizes": (6, 0, 3)}, "three whole numbers of rows per class"),
         ({"sizes": (0.97, 0.01, 0.01)}, "has 12 rows, too few"),
         ({"y": [0, 1]}, r"48 rows of inputs but labels of shape \(2,\)"),
         ({"x": np.array(["a"] * 48)}, "inputs must be a numeric array with rows first"),

@@ -1,1 +1,1 @@
-"""What learns task after task: DEN, and the methods it is measured against."""
+"""Learners: DEN and the baselines."""

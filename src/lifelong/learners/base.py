@@ -1,4 +1,4 @@
-"""What every learner can do: learn the next task, predict for any, tell its size, be saved."""
+"""The base class of all learners: learn, predict, measure capacity, save and load."""
 
 import math
 from abc import ABC, abstractmethod
@@ -25,11 +25,10 @@ from lifelong.tasks.task import Array, Examples, Kind, Task, TaskError, TensorEx
 from lifelong.training.budget import SettingError, with_new_names
 from lifelong.training.loop import Progress, TrainingContext, TrainingError
 
-CHUNK = 4096  # rows predicted at once, so that memory does not grow with the rows
-
+CHUNK = 4096  # rows predicted at once, to bound memory
 
 S = TypeVar("S")
-_CLAIM = Lock()  # held for an instant, by who begins to learn
+_CLAIM = Lock()  # guards the flag `_learning` of every learner
 
 
 @final
@@ -40,7 +39,7 @@ class _Learned:
 
 
 class Predictor(Protocol):
-    """What answers for a task."""
+    """A network that predicts for one task."""
 
     @property
     def inputs(self) -> tuple[int, ...]: ...
@@ -54,13 +53,13 @@ class Predictor(Protocol):
 
 
 class Learner(ABC, Generic[S]):
-    """A network that learns task after task, in the way that its settings say.
+    """A network that learns tasks one after another.
 
-    A learner says how in `_learn`, which makes a new value and changes nothing; only when that is
-    there does `learn` take it over. So a task that fails or is interrupted leaves no trace.
+    A method implements `_learn`, which returns a new network and changes nothing; `learn` then
+    commits it. A task that fails or is interrupted therefore leaves the learner unchanged.
     """
 
-    method: ClassVar[str]  # the paper's name of it, which a saved model carries
+    method: ClassVar[str]  # name in the paper; stored in saved models
     settings_type: type[S]
 
     def __init__(
@@ -79,32 +78,32 @@ class Learner(ABC, Generic[S]):
         self.progress = progress
         self._learned = _Learned(GrowingNetwork(architecture), ())
         self._learning = False
-        self._unsaved: Checkpoint | None = None  # of what was learned since the last `save`
-        self._marks: dict[Path, set[str]] = {}  # of models that it loaded or saved, by place
+        self._unsaved: Checkpoint | None = None  # of the last learning, until `save`
+        self._marks: dict[Path, set[str]] = {}  # checksums of models loaded or saved, by directory
 
     @property
     def network(self) -> GrowingNetwork:
-        """All that was learned: a value, which later learning does not change."""
+        """All that was learned, as an immutable value."""
         return self._learned.network
 
     @property
     def records(self) -> tuple[TaskRecord, ...]:
-        """What happened while each task was learned."""
+        """One record per learned task."""
         return self._learned.records
 
     @abstractmethod
     def _learn(
         self, task: Task, generator: torch.Generator, context: TrainingContext
     ) -> tuple[GrowingNetwork, TaskRecord]:
-        """The network once this task is learned too, and what happened."""
+        """Learn the task: the new network, and a record of the training."""
 
     @final
     def learn(self, task: Task, *, checkpoint: str | Path | None = None) -> TaskRecord:
         """Learn one more task. Its data is not kept.
 
-        With a `checkpoint` directory, a `learn` that was killed goes on where it was when the same
-        is asked again: of a learner with the same past, settings and seed, and with the same task.
-        What it keeps there is removed by `save`, or replaced when the next task is learned.
+        With a `checkpoint` directory, a killed `learn` resumes when it is called again with the
+        same task, by a learner with the same network, settings and seed. `save` removes the
+        checkpoint; learning the next task replaces it.
         """
         self._refuse(task)
         with self._context("learn", [task], checkpoint) as context:
@@ -114,25 +113,25 @@ class Learner(ABC, Generic[S]):
 
     @final
     def predict_proba(self, x: Array, *, task: str) -> Tensor:
-        """Probabilities, a row each: of every binary output by itself, or of the classes."""
+        """Probabilities, one row per input and one column per binary output or class."""
         return self._probabilities(x, *self._serve(task))
 
     def _probabilities(self, x: Array, known: LearnedTask, network: Predictor) -> Tensor:
         inputs = self._checked(x, network.inputs)
-        turn = torch.sigmoid if known.kind is Kind.BINARY else _softmax
+        link = torch.sigmoid if known.kind is Kind.BINARY else _softmax
         with torch.no_grad():
-            chunks = [turn(network.logits(part.to(self.device))) for part in inputs.split(CHUNK)]
-        answers = chunks[0] if len(chunks) == 1 else torch.cat(chunks)
-        if not _all_finite(answers):
+            chunks = [link(network.logits(part.to(self.device))) for part in inputs.split(CHUNK)]
+        probabilities = chunks[0] if len(chunks) == 1 else torch.cat(chunks)
+        if not _all_finite(probabilities):
             raise TaskError(
                 "inputs overflow the network, so that it has no answer; scale them like those that "
                 "it learned from"
             )
-        return answers
+        return probabilities
 
     @final
     def predict(self, x: Array, *, task: str) -> Tensor:
-        """Labels as in the task's data: 0 or 1 for each binary output, or the class."""
+        """Labels as in the task's data: 0 or 1 per binary output, or the class."""
         known, network = self._serve(task)
         probabilities = self._probabilities(x, known, network)
         if known.kind is Kind.CLASSES:
@@ -142,9 +141,9 @@ class Learner(ABC, Generic[S]):
 
     @final
     def capacity(self, as_of: str | None = None) -> Capacity:
-        """Size of all that is kept, or of what serves one task.
+        """Size of everything that is stored, or of the network that serves one task.
 
-        Multiply-adds are those of one row for one task: the last one learned, or the one named.
+        Multiply-adds are per row, for the last task learned or the task named.
         """
         if not self.network.tasks:
             return Capacity(0, 0, 0)
@@ -155,15 +154,15 @@ class Learner(ABC, Generic[S]):
 
     @final
     def relative_capacity(self) -> float:
-        """Parameters over those of the base network with a head for every task (DNN-MTL's)."""
+        """Parameters relative to the base network with one head per task (DNN-MTL)."""
         return self.capacity().parameters / self.network.base_parameters()
 
     @final
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the model into a directory: a manifest in JSON and tensors in safetensors.
 
-        A model that is there is replaced whole, but only if this learner loaded it from there or
-        saved it there; any other stays and the save is refused, unless `overwrite` is true.
+        An existing model is replaced atomically if this learner loaded it from there or saved it
+        there; any other model is replaced only with `overwrite`.
         """
         place, learned = Path(path), self._learned
         write(
@@ -185,9 +184,9 @@ class Learner(ABC, Generic[S]):
     def load(
         cls, path: str | Path, *, device: str | torch.device = "cpu", progress: bool = False
     ) -> Self:
-        """Read a model that `save` wrote; it predicts, and goes on learning, the same.
+        """Read a model that `save` wrote; it predicts and learns exactly as the saved one.
 
-        Whatever is wrong with it is a `ModelFileError`. It may come from a stranger.
+        Safe on untrusted files: any defect raises `ModelFileError`.
         """
         place = Path(path)
         saved = read(place, torch.device(device), cls.method, cls._private_shape)
@@ -209,7 +208,7 @@ class Learner(ABC, Generic[S]):
 
     @final
     def with_settings(self, settings: S) -> Self:
-        """A learner that has learned the same and goes on with other settings."""
+        """A learner with the same network and other settings."""
         other = type(self)(
             self.network.architecture,
             settings,
@@ -234,12 +233,12 @@ class Learner(ABC, Generic[S]):
         return network.tasks[number - 1], self._view(network, number)
 
     def _view(self, network: GrowingNetwork, number: int) -> Predictor:
-        """What serves task `number`: the network as it was known to it."""
+        """The network that serves task `number`."""
         return network.as_of(number)
 
     @staticmethod
     def _private_shape(network: GrowingNetwork, number: int, name: str) -> tuple[int, ...]:
-        """Shape of a tensor that is task `number`'s own."""
+        """Shape of a private tensor of task `number`."""
         born, outputs = network.born, network.tasks[number - 1].outputs
         layout = network.architecture.layout
         widths = {group: int((stamps <= number).sum()) for group, stamps in born.items()}
@@ -263,26 +262,26 @@ class Learner(ABC, Generic[S]):
     def _context(
         self, what: str, tasks: Sequence[Task], checkpoint: str | Path | None
     ) -> Iterator[TrainingContext]:
-        """For the time of one learning: who is told how it goes, and where it is kept."""
+        """Claim the learner, and set up progress bar and checkpoint for one learning."""
         with ExitStack() as held:
             held.enter_context(self._claimed())
-            held.enter_context(torch.enable_grad())  # who calls may have turned them off
+            held.enter_context(torch.enable_grad())  # the caller may have turned gradients off
             title = tasks[0].name if len(tasks) == 1 else "all tasks"
             progress = held.enter_context(_progress_bar(title)) if self.progress else None
             if checkpoint is None:
                 yield TrainingContext(progress)
                 return
             about = self._about(what, tasks)
-            journal = held.enter_context(Checkpoint.at(Path(checkpoint), about))
+            saved = held.enter_context(Checkpoint.at(Path(checkpoint), about))
             try:
-                yield TrainingContext(progress, journal)
+                yield TrainingContext(progress, saved)
             except TrainingError:
-                journal.remove()  # to go on from it would end in the same error
+                saved.remove()  # resuming would end in the same error
                 raise
 
     @contextmanager
     def _claimed(self) -> Iterator[None]:
-        """Two that learn at once would each overwrite what the other has learned."""
+        """Refuse concurrent learning: one result would overwrite the other."""
         with _CLAIM:
             if self._learning:
                 raise TaskError(
@@ -299,22 +298,21 @@ class Learner(ABC, Generic[S]):
     def _commit(
         self, context: TrainingContext, network: GrowingNetwork, records: tuple[TaskRecord, ...]
     ) -> None:
-        """The end of every learning, and the only place where a learner changes."""
+        """Take over the result of a learning: the only place where a learner changes."""
         broken = not_finite(network)
         if broken is not None:
             raise TrainingError(
                 f"{records[-1].task}: {broken} became infinite or NaN, though the loss did not; a "
                 "smaller learning_rate, or inputs scaled to about 1, usually mend this"
             )
-        if context.journal is not None:
-            context.journal.complete()
-        # One assignment, so that whatever happens, and whoever predicts meanwhile, the learner is
-        # that of before or that of after.
+        if context.checkpoint is not None:
+            context.checkpoint.complete()
+        # One assignment, so that another thread sees the state before or after, never a mixture.
         self._learned = _Learned(network, records)
-        self._unsaved = context.journal
+        self._unsaved = context.checkpoint
 
     def _about(self, what: str, tasks: Sequence[Task]) -> dict[str, str]:
-        """All that the outcome of a learning depends on."""
+        """All that the result of a learning depends on."""
         settings = msgspec.to_builtins(self.settings)
         return {
             "method": self.method,
@@ -328,7 +326,7 @@ class Learner(ABC, Generic[S]):
         }
 
     def _generator(self) -> torch.Generator:
-        """From the seed and the task's number, so that a reloaded learner goes on the same."""
+        """Seeded by seed and task number, so that a reloaded learner continues identically."""
         entropy = np.random.SeedSequence([self.seed, len(self.tasks)]).generate_state(1, np.uint64)
         return torch.Generator().manual_seed(int(entropy[0] >> np.uint64(1)))
 
@@ -344,14 +342,14 @@ class Learner(ABC, Generic[S]):
 
 
 def _all_finite(numbers: Tensor) -> bool:
-    """A sum is finite only if all its terms are, and four times as fast as to look at each; only
-    where it overflows must one look.
+    """A finite sum proves finite terms and is four times as fast as checking each; it may overflow
+    although all terms are finite, and only then each is checked.
     """
     return math.isfinite(numbers.detach().sum()) or bool(torch.isfinite(numbers).all())
 
 
 def _require_storable(settings: object, seed: int) -> None:
-    """Refuse at once what would only be found when the model is saved, after all the learning."""
+    """Refuse early what could not be saved after the learning."""
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
         raise SettingError(f"seed must be a whole number from 0 to 2**64 - 1, not {seed!r}")
     try:
@@ -364,12 +362,12 @@ def _require_storable(settings: object, seed: int) -> None:
 
 
 def _is_text(name: str) -> bool:
-    """Half of a surrogate pair is a character to Python and to nobody else."""
+    """Whether a name can be encoded in UTF-8; a lone surrogate cannot."""
     return name.encode(errors="ignore").decode() == name
 
 
 def _data_digest(rows: Examples) -> str:
-    """Of all rows in memory; of others the number, the shape and the first few."""
+    """Digest of all rows if they are in memory, else of their number and the first few."""
     if isinstance(rows, TensorExamples):
         return digest_of({"x": rows.x, "y": rows.y})
     x, y = next(iter(rows.batches(8)))

@@ -1,4 +1,4 @@
-"""Every method there is, in one table: the command line, the experiments and the docs read it.
+"""The table of all methods, read by the command line, the experiments and the docs.
 
 `register_method` adds a row, and so does an entry point of the group `lifelong.methods`.
 """
@@ -40,13 +40,13 @@ DEN_PAPER = "Yoon, Yang, Lee and Hwang, ICLR 2018"
 
 
 class MethodError(ValueError):
-    """A name that is no method's; the message suggests the nearest."""
+    """An unknown method; the message suggests the nearest name."""
 
 
 @final
 @dataclass(frozen=True)
 class Range:
-    """Searched on a logarithmic scale, both ends included."""
+    """Search range on a logarithmic scale, including both ends."""
 
     low: float
     high: float
@@ -58,17 +58,17 @@ class Method:
     """One row of the table.
 
     Attributes:
-        name: the paper's, or the field's where the paper has none.
-        about: what it does, in a few words.
+        name: as in the paper, or in the literature if the paper does not have the method.
+        about: a short description.
         learner: the class.
-        settings: its defaults for this method.
-        citation: who proposed it.
+        settings: makes its default settings for this method.
+        citation: the paper that proposed it.
         in_paper: whether the paper on DEN measures it.
-        finetunes: whether all tasks are trained together at the end, on the structure found.
-        like: the method whose tuned settings it takes, where it is that method in another guise.
-        space: the settings that are searched when it is tuned, each in its range. The learning rate
-            and the budget are never searched: they are the same for all methods.
-        look: in the figures; one is drawn from the name if it is None.
+        finetunes: whether all tasks are trained together at the end (DEN-Finetune).
+        like: the method whose tuned settings it uses, for a variant that is not tuned itself.
+        space: the settings that tuning searches, with their ranges. The learning rate and the
+            budget are never searched: they are the same for all methods.
+        look: colour and marker in the figures; if None, derived from the name.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Method:
 
     @property
     def tuned_as(self) -> str:
-        """The method whose tuned settings hold for this one."""
+        """The method whose tuned settings this one uses."""
         return self.like or self.name
 
     def settings_with(
@@ -109,7 +109,7 @@ class Method:
         device: str | torch.device = "cpu",
         progress: bool = False,
     ) -> Learner[Any]:
-        """A learner that has learned nothing yet, with these changes to the method's settings."""
+        """A new learner, with these changes to the method's settings."""
         settings = self.settings_with(budget=budget, changes=changes)
         return self.learner(architecture, settings, seed=seed, device=device, progress=progress)
 
@@ -118,7 +118,7 @@ _MU = Range(0.005, 0.5)
 _HEAD = Range(0.002, 0.2)
 _GAMMA = Range(0.1, 3.0)
 
-# Colours after Okabe and Ito, which all eyes tell apart, and a few between them.
+# The colour-blind-safe palette of Okabe and Ito, extended.
 _TABLE = (
     Method(
         "DEN",
@@ -243,7 +243,7 @@ _TABLE = (
     ),
     Method(
         "DEN-Constant-13",
-        "13 units a layer for every task",
+        "13 units per layer for every task",
         DEN,
         lambda: variants.constant(13),
         DEN_PAPER,
@@ -252,7 +252,7 @@ _TABLE = (
     ),
     Method(
         "DEN-Constant-20",
-        "20 units a layer for every task",
+        "20 units per layer for every task",
         DEN,
         lambda: variants.constant(20),
         DEN_PAPER,

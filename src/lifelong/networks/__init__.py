@@ -1,1 +1,1 @@
-"""Networks as values: what each tensor is, how they compute, how they grow."""
+"""Networks as immutable values: tensor declarations, forward passes, growth."""

@@ -1,4 +1,4 @@
-"""Progressive networks: a column per task, whose layers read those of all earlier columns."""
+"""Progressive networks: one column per task, whose layers also read all earlier columns."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from lifelong.networks.sequential import Convolution, Linear, Sequential, layer_
 @final
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """The columns up to a task's own, which comes last and has the head."""
+    """The columns up to that of a task, whose head is read."""
 
     architecture: Architecture
     columns: tuple[Tensors, ...]
@@ -33,7 +33,7 @@ class Columns:
         }
 
     def logits(self, x: Tensor) -> Tensor:
-        """All columns layer by layer; below the first layer with weights they are one."""
+        """Computes all columns layer by layer; below the first weights they share one state."""
         states = [x]
         for layer in _sequential(self.architecture).layers:
             if not isinstance(layer, Linear | Convolution):
@@ -47,7 +47,7 @@ class Columns:
         return apply_head(torch.cat(states, dim=1), self.columns[-1])
 
     def multiply_adds(self) -> int:
-        """Of one row; the heads of earlier columns are not asked."""
+        """Per row; the heads of earlier columns are not computed."""
         heads = sum(column[HEAD[0]].numel() for column in self.columns[:-1])
         return sum(self.architecture.multiply_adds(column) for column in self.columns) - heads
 
@@ -55,7 +55,7 @@ class Columns:
 def column_shape(
     layout: Layout, born: Mapping[str, Tensor], number: int, name: str, outputs: int
 ) -> tuple[int, ...]:
-    """Of a tensor of column `number`: it reads all columns so far, and computes its own units."""
+    """Shape of a tensor of column `number`, which reads all columns so far."""
     own = {group: int((stamps == number).sum()) for group, stamps in born.items()}
     so_far = {group: int((stamps <= number).sum()) for group, stamps in born.items()}
     return tuple(

@@ -1,6 +1,6 @@
-"""Networks as data: an architecture, tensors by name, and when units were born.
+"""Networks as data: an architecture, tensors by name, and the task at which each unit was born.
 
-Units are only ever appended, so the network as it was known to a task is a prefix of every axis.
+Units are only ever appended, so the network as of a task is a prefix of every axis.
 """
 
 import math
@@ -25,7 +25,7 @@ from lifelong.networks.layout import (
 )
 from lifelong.tasks.task import Kind, Task
 
-OWN = "own/"  # begins the names of a method's memory that is about no tensor
+OWN = "own/"  # prefix of tensors in a method's memory that belong to no shared tensor
 
 
 @final
@@ -33,8 +33,8 @@ OWN = "own/"  # begins the names of a method's memory that is about no tensor
 class Network:
     """A network as one task sees it: everything that a prediction for this task needs.
 
-    `born` holds for each hidden group the number of the task at which each unit appeared. Values
-    are never changed in place: surgery and training make new networks.
+    `born` holds, per hidden group, the number of the task at which each unit was added. Values
+    are never changed in place: surgery and training return new networks.
     """
 
     architecture: Architecture
@@ -46,7 +46,7 @@ class Network:
 
     @cached_property
     def widths(self) -> dict[str, int]:
-        """Units of all groups, inputs and outputs among them."""
+        """Units per group, including inputs and outputs."""
         outputs = len(self.tensors[HEAD[1]])
         return self.architecture.layout.widths(_hidden(self.born), outputs)
 
@@ -56,14 +56,14 @@ class Network:
         return self.architecture.layout.inputs
 
     def multiply_adds(self) -> int:
-        """Of one row."""
+        """Per row."""
         return self.architecture.multiply_adds(self.tensors)
 
     def with_tensors(self, tensors: Tensors) -> "Network":
         return replace(self, tensors=tensors)
 
     def only(self, names: Collection[str]) -> dict[str, Tensor]:
-        """Some of its tensors."""
+        """The tensors of these names."""
         return {name: self.tensors[name] for name in names}
 
     def logits(self, x: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ class Network:
 def first_network(
     architecture: Architecture, widths: Mapping[str, int], outputs: int, make: "Initialise"
 ) -> Network:
-    """A network of these widths, all of it born with task 1."""
+    """A network of these widths whose units are all born with task 1."""
     layout = architecture.layout
     tensors = {
         name: make(spec, layout.shape(name, widths, outputs))
@@ -89,7 +89,7 @@ Initialise: TypeAlias = Callable[[TensorSpec, tuple[int, ...]], Tensor]
 def uniform(generator: torch.Generator, device: torch.device | str = "cpu") -> Initialise:
     """Weights uniform within ±1/sqrt(fan-in), biases zero.
 
-    Drawn on the CPU, so that a seed means the same on every device.
+    Drawn on the CPU, so that a seed gives the same weights on every device.
     """
 
     def make(spec: TensorSpec, size: tuple[int, ...]) -> Tensor:
@@ -105,7 +105,7 @@ def uniform(generator: torch.Generator, device: torch.device | str = "cpu") -> I
 @final
 @dataclass(frozen=True, eq=False)
 class LearnedTask:
-    """A task that was learned: what its outputs mean, and the tensors that are its own."""
+    """A learned task: the meaning of its outputs, and its private tensors."""
 
     name: str
     kind: Kind
@@ -116,16 +116,15 @@ class LearnedTask:
 @final
 @dataclass(frozen=True, eq=False)
 class GrowingNetwork:
-    """All that was learned: the shared tensors, when their units were born, and each task's own.
+    """All that was learned: shared tensors, births of their units, and each task's own tensors.
 
-    The task at position p of `tasks` has number p + 1. A value, like `Network`: learning a task
-    makes a new one, so whoever holds this one can go on predicting with it.
+    Tasks are numbered from 1. Immutable, like `Network`: learning a task returns a new value.
 
     Attributes:
-        memory: what a method needs to know of earlier tasks to learn the next one, such as the
-            importance of each weight: by a word and the shared tensor that it is about, as in
-            "importance/hidden1.weight"; or, of whatever shape, by a name that begins with "own/".
-            Predictions do not need it.
+        memory: what a method keeps of earlier tasks to learn the next one, such as the importance
+            of each weight. A name is a word and the shared tensor whose shape it has, as in
+            "importance/hidden1.weight"; or begins with "own/", for any shape. Predictions do not
+            need it.
     """
 
     architecture: Architecture
@@ -133,16 +132,16 @@ class GrowingNetwork:
     born: Mapping[str, Tensor] = field(default_factory=dict)
     tasks: tuple[LearnedTask, ...] = ()
     memory: Tensors = field(default_factory=dict)
-    # Views already made. Not an argument, so that a changed copy begins without any.
+    # Cached views. Not an argument of __init__, so that `replace` starts with an empty cache.
     _as_of: dict[int, Network] = field(init=False, default_factory=dict, repr=False)
 
     @cached_property
     def numbers(self) -> dict[str, int]:
-        """Of the tasks, by name, from 1."""
+        """Task numbers by name, from 1."""
         return {known.name: number for number, known in enumerate(self.tasks, 1)}
 
     def everything(self) -> dict[str, Tensor]:
-        """All tensors: the shared ones by name, each task's own by its number and name."""
+        """All tensors: shared ones by name, private ones as "NUMBER.NAME"."""
         private = {
             f"{number}.{name}": tensor
             for number, known in enumerate(self.tasks, 1)
@@ -151,7 +150,7 @@ class GrowingNetwork:
         return {**self.shared, **private}
 
     def specs(self) -> dict[str, TensorSpec]:
-        """What each tensor of `everything` is."""
+        """Declarations of the tensors of `everything`."""
         declared = self.architecture.layout.tensors
         private = {
             f"{number}.{name}": declared[name]
@@ -161,31 +160,31 @@ class GrowingNetwork:
         return {**{name: declared[name] for name in self.shared}, **private}
 
     def base_parameters(self) -> int:
-        """Of the base network with a head for every task: the size of DNN-MTL."""
+        """Parameters of the base network with one head per task: the size of DNN-MTL."""
         return self.architecture.layout.parameters([known.outputs for known in self.tasks])
 
     def as_of(self, number: int) -> Network:
-        """The network as task `number` knows it: a prefix of every axis, and its own head.
+        """The network as of task `number`: a prefix of every axis, and the task's own head.
 
-        The prefixes are made contiguous, so that a product rounds the same however much was
-        appended since, and a few are kept for the next time.
+        The prefixes are contiguous, so that rounding does not depend on what was appended since.
+        A few views are cached.
         """
         found = self._as_of.get(number)
         if found is None:
-            found = self._cut(number)
+            found = self._prefix(number)
             if len(self._as_of) >= 4:
                 self._as_of.clear()
             self._as_of[number] = found
         return found
 
-    def _cut(self, number: int) -> Network:
+    def _prefix(self, number: int) -> Network:
         regions = self.regions(number)
         tensors = {name: take(t, regions[name]).contiguous() for name, t in self.shared.items()}
         private = self.tasks[number - 1].private
         return Network(self.architecture, {**tensors, **private}, self._born_by(number))
 
     def regions(self, number: int) -> dict[str, Region]:
-        """Of each shared tensor the entries that task `number` knows."""
+        """Per shared tensor, the entries between units born up to task `number`."""
         known = _hidden(self._born_by(number))
         units = {group: torch.arange(width) for group, width in known.items()}
         specs, widths = self.architecture.layout.tensors, _hidden(self.born)
@@ -195,7 +194,7 @@ class GrowingNetwork:
         return {group: stamps[stamps <= number] for group, stamps in self.born.items()}
 
     def without_stamps(self, number: int) -> Network:
-        """The network as it is now, read by the head of task `number` (DEN-No-Stamp)."""
+        """The whole network with the head of task `number` (DEN-No-Stamp)."""
         known, layout = self.tasks[number - 1], self.architecture.layout
         born = self._born_by(number)
         private = {
@@ -211,15 +210,16 @@ class GrowingNetwork:
         return Network(self.architecture, {**self.shared, **private}, self.born)
 
     def with_head(self, weight: Tensor, bias: Tensor) -> Network:
-        """The network as it is now, with the head of a task to come."""
+        """The whole network with the head of a new task."""
         head = dict(zip(HEAD, (weight, bias), strict=True))
         return Network(self.architecture, {**self.shared, **head}, self.born)
 
     def remember(
         self, task: Task, network: Network, private: Collection[str] | None = None
     ) -> "GrowingNetwork":
-        """This network once `network` has been found for `task`, whose own the tensors named
-        `private` become: those that the layout says unless given.
+        """This network after `task` was learned as `network`.
+
+        The tensors named `private` become the task's own; by default those that the layout says.
         """
         names = self.architecture.layout.task_owned if private is None else private
         own = network.only(names)
@@ -235,9 +235,7 @@ def _hidden(born: Mapping[str, Tensor]) -> dict[str, int]:
 def enlarged(
     tensor: Tensor, spec: TensorSpec, before: Widths, after: Widths, make: Initialise
 ) -> Tensor:
-    """A tensor between more units: the entries between units that were there are what they were,
-    the others come from `make`.
-    """
+    """The tensor at larger widths: entries between existing units are kept, others are made."""
     if before == after or tuple(tensor.shape) == spec.shape(after):
         return tensor
     grown = make(spec, spec.shape(after)).to(tensor.device)

@@ -1,9 +1,8 @@
-"""What each tensor of a network is: over which units its axes run, its kind, and whose it is.
+"""Declarations of a network's tensors: the units along each axis, the kind, and the owner.
 
 A hidden *unit* (a neuron, or the filter of a convolution) belongs to a *group*: the outputs of one
-layer. Every tensor declares its axes; nothing else is assumed about it. Surgery, selection, drift,
-pruning, initialisation and penalties read these declarations, and so are the same for a linear
-layer, a convolution, or whatever else says what its tensors are.
+layer. Surgery, selection, drift, pruning, initialisation and penalties read only these
+declarations, so they work for any layer that declares its tensors.
 """
 
 import math
@@ -16,15 +15,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-INPUTS = "inputs"  # the group of input features or channels: it is selected from, and never grows
-OUTPUTS = "outputs"  # the group of a task's outputs, which a head computes
+INPUTS = "inputs"  # the group of input features or channels, which never grows
+OUTPUTS = "outputs"  # the group of a task's outputs
 HEAD = ("head.weight", "head.bias")
-NEW_TO_OLD = " new-to-old"  # behind a tensor's name: what older units receive from newcomers
+NEW_TO_OLD = " new-to-old"  # suffix of a tensor's name: what older units receive from newcomers
 
 Tensors: TypeAlias = Mapping[str, Tensor]
-Widths: TypeAlias = Mapping[str, int]  # units of each group
-Units: TypeAlias = Mapping[str, Tensor]  # for each group, indices of some of its units
-Region: TypeAlias = tuple[slice | Tensor, ...]  # places on each axis of a tensor
+Widths: TypeAlias = Mapping[str, int]  # number of units per group
+Units: TypeAlias = Mapping[str, Tensor]  # indices of some units per group
+Region: TypeAlias = tuple[slice | Tensor, ...]  # indices per axis of a tensor
 EVERYTHING = slice(None)
 
 
@@ -34,10 +33,10 @@ class NetworkError(ValueError):
 
 @final
 class Segment(msgspec.Struct, frozen=True):
-    """Neighbouring places of one group on an axis; of no group, `span` places that never grow.
+    """A contiguous range of an axis: the units of one group, or without a group a fixed `span`.
 
-    Each unit has `span` neighbouring places (after a flatten, or the size of an attention head),
-    and all units come `repeat` times in a row (fused queries, keys and values).
+    Each unit takes `span` adjacent places (after a flatten, or the size of an attention head), and
+    the sequence of all units comes `repeat` times (fused queries, keys and values).
     """
 
     group: str | None
@@ -53,10 +52,10 @@ class Segment(msgspec.Struct, frozen=True):
 
 @final
 class Axis(msgspec.Struct, frozen=True):
-    """What one axis of a tensor runs over; several segments are a concatenation.
+    """One axis of a tensor; several segments are a concatenation.
 
-    Units on an axis of role "out" compute with the entries, units on one of role "in" are read by
-    them; a "fixed" axis, such as a kernel's height, runs over no units.
+    An "out" axis runs over the units that are computed, an "in" axis over the units that they
+    read; a "fixed" axis, such as a kernel's height, runs over no units.
     """
 
     segments: tuple[Segment, ...]
@@ -70,7 +69,7 @@ class Axis(msgspec.Struct, frozen=True):
         return sum(segment.size(widths) for segment in self.segments)
 
     def places(self, units: Units, widths: Widths) -> Tensor:
-        """Where these units lie; all places of groups that are not named."""
+        """Indices of these units, and all indices of groups that are not named."""
         found: list[Tensor] = []
         start = 0
         for segment in self.segments:
@@ -83,8 +82,8 @@ class Axis(msgspec.Struct, frozen=True):
         return torch.cat(found)
 
     def fold(self, tensor: Tensor, dim: int, widths: Widths) -> Iterator[tuple[str, Tensor]]:
-        """For each segment with a group, its part of a tensor with the units on `dim` and what
-        belongs to the same unit on two axes behind.
+        """For each segment with a group, its part of the tensor with the units on `dim` and the
+        repeats and spans of a unit on two new last axes.
         """
         start = 0
         for segment in self.segments:
@@ -108,12 +107,12 @@ def fixed_axis(size: int) -> Axis:
 
 @final
 class TensorSpec(msgspec.Struct, frozen=True, dict=True):
-    """What a tensor is.
+    """Declaration of a tensor.
 
     Attributes:
-        axes: one for each dim; at most one of role "out" and one of role "in".
-        kind: decides initialisation, penalties and what a useless unit is.
-        owner: "shared" by all tasks, or each "task"'s own, such as its head.
+        axes: one per dim; at most one of role "out" and one of role "in".
+        kind: decides initialisation, penalties and pruning.
+        owner: "shared" by all tasks, or private to each "task", such as its head.
     """
 
     axes: tuple[Axis, ...]
@@ -125,7 +124,7 @@ class TensorSpec(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def out(self) -> int | None:
-        """The dim of the units that compute with this tensor."""
+        """The dim of the units that are computed."""
         return self._dim("out")
 
     @cached_property
@@ -139,7 +138,7 @@ class TensorSpec(msgspec.Struct, frozen=True, dict=True):
         return tuple(dim for dim, axis in enumerate(self.axes) if axis.role == "fixed")
 
     def reads(self, groups: Mapping[str, object]) -> bool:
-        """Whether the units that are read are of one of these groups."""
+        """Whether the tensor reads units of one of these groups."""
         return self.into is not None and any(g in groups for g in self.axes[self.into].groups)
 
     def _dim(self, role: str) -> int | None:
@@ -148,7 +147,7 @@ class TensorSpec(msgspec.Struct, frozen=True, dict=True):
     def region(
         self, widths: Widths, *, out: Units | None = None, into: Units | None = None
     ) -> Region:
-        """The entries with which these units compute, and which read those units."""
+        """The entries with which the units `out` read the units `into`; None for all units."""
         chosen = {"out": out, "in": into}
         return tuple(_on_axis(axis, chosen.get(axis.role), widths) for axis in self.axes)
 
@@ -165,7 +164,7 @@ def _on_axis(axis: Axis, units: Units | None, widths: Widths) -> slice | Tensor:
 
 
 def take(tensor: Tensor, region: Region) -> Tensor:
-    """The entries in a region: a view where they are neighbours."""
+    """The entries in a region, as a view if all indices are slices."""
     for dim, places in enumerate(region):
         if not isinstance(places, slice):
             tensor = tensor.index_select(dim, places.to(tensor.device))
@@ -188,12 +187,12 @@ def put(tensor: Tensor, region: Region, values: Tensor | float) -> None:
 
 @final
 class Layout(msgspec.Struct, frozen=True):
-    """All that the library needs to know of a network's tensors.
+    """Declarations of all tensors of a network.
 
     Attributes:
         inputs: shape of one input.
-        groups: units of each hidden group before any growth, in the order of computation.
-        tensors: by name, in the order in which random numbers are drawn; the head's among them.
+        groups: units per hidden group before any growth, in the order of computation.
+        tensors: by name, in the order in which they are initialised; includes the head.
         fixed: groups that cannot grow, each with the reason.
     """
 
@@ -203,20 +202,20 @@ class Layout(msgspec.Struct, frozen=True):
     fixed: dict[str, str] = {}
 
     def widths(self, hidden: Widths, outputs: int) -> dict[str, int]:
-        """Units of all groups, inputs and outputs among them."""
+        """Units per group, including inputs and outputs."""
         return {INPUTS: self.inputs[0], OUTPUTS: outputs, **hidden}
 
     def shape(self, name: str, hidden: Widths, outputs: int) -> tuple[int, ...]:
-        """Of a tensor in a network of these widths."""
+        """Shape of a tensor in a network of these widths."""
         return self.tensors[name].shape(self.widths(hidden, outputs))
 
     @property
     def task_owned(self) -> tuple[str, ...]:
-        """Names of the tensors that every task has for itself."""
+        """Names of the tensors that are private to each task."""
         return tuple(name for name, spec in self.tensors.items() if spec.owner == "task")
 
     def parameters(self, outputs: list[int]) -> int:
-        """Of the base network with a head for each of these numbers of outputs."""
+        """Parameters of the base network with one head per number of outputs."""
         return sum(
             math.prod(self.shape(name, self.groups, count))
             for name, spec in self.tensors.items()
@@ -225,7 +224,7 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 class Architecture(Protocol):
-    """How to compute features from named tensors of whatever width, and what the tensors are."""
+    """Computes features from named tensors of any width, and declares these tensors."""
 
     @property
     def layout(self) -> Layout: ...
@@ -233,19 +232,19 @@ class Architecture(Protocol):
     def features(self, tensors: Tensors, x: Tensor) -> Tensor: ...
 
     def multiply_adds(self, tensors: Tensors) -> int:
-        """Of one row."""
+        """Per row."""
         ...
 
 
 @runtime_checkable
 class FrozenCache(Architecture, Protocol):
-    """An architecture that trains newcomers beside frozen units at the cost of the newcomers.
+    """An architecture that caches the activations of frozen units while newcomers are trained.
 
-    Optional: where an architecture is not such, frozen and new entries are merged.
+    Optional: for other architectures, frozen and new entries are merged in each step.
     """
 
     def frozen_activations(self, old: Tensors, x: Tensor) -> tuple[Tensor, ...]:
-        """What the units of these tensors compute that newcomers beside them cannot change."""
+        """Activations of the older units that do not depend on newcomers."""
         ...
 
     def features_with_new(
@@ -255,15 +254,15 @@ class FrozenCache(Architecture, Protocol):
 
         Args:
             old: the entries between older units.
-            new: the blocks that `surgery.newcomers` makes.
+            new: the blocks that `surgery.newcomers` returns.
             x: inputs.
-            frozen: what `frozen_activations` makes of `old` and these inputs.
+            frozen: what `frozen_activations` returns for `old` and these inputs.
         """
         ...
 
 
 def logits(architecture: Architecture, tensors: Tensors, x: Tensor) -> Tensor:
-    """The outputs of a task before the sigmoid or the softmax."""
+    """Outputs of a task before the sigmoid or softmax."""
     return apply_head(architecture.features(tensors, x), tensors)
 
 

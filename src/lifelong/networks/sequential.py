@@ -1,6 +1,6 @@
-"""Layers one after the other: fully connected and convolutional networks.
+"""Sequential networks: fully connected and convolutional.
 
-Layers do not know that they grow: they compute with tensors of whatever width.
+Layers compute with tensors of any width, so growth needs no code here.
 """
 
 import math
@@ -49,19 +49,19 @@ class Convolution(msgspec.Struct, frozen=True, tag="convolution"):
 
 @final
 class MaxPool(msgspec.Struct, frozen=True, tag="max_pool"):
-    """The largest value of each square of this size."""
+    """Max pooling over squares of this size."""
 
     size: int
 
 
 @final
 class Flatten(msgspec.Struct, frozen=True, tag="flatten"):
-    """Maps to rows, channel by channel, so that a channel's positions stay together."""
+    """Flatten channel by channel, so that the positions of a channel stay together."""
 
 
 @final
 class Relu(msgspec.Struct, frozen=True, tag="relu"):
-    """What is above zero."""
+    """ReLU."""
 
 
 Layer: TypeAlias = Linear | Convolution | MaxPool | Flatten | Relu
@@ -69,10 +69,10 @@ Layer: TypeAlias = Linear | Convolution | MaxPool | Flatten | Relu
 
 @final
 class Sequential(msgspec.Struct, frozen=True, dict=True):
-    """Layers one after the other, ending in rows of features that a head reads.
+    """A sequence of layers whose last output is the features that a head reads.
 
-    The functions are called directly on the tensors. That answers a single row faster than an
-    `nn.Sequential`, and costs the same in training.
+    Layers are applied as functions of the tensors: faster than `nn.Sequential` for the prediction
+    of a single row, and equally fast in training.
     """
 
     inputs: tuple[int, ...]
@@ -100,9 +100,7 @@ class Sequential(msgspec.Struct, frozen=True, dict=True):
         return x
 
     def frozen_activations(self, old: Tensors, x: Tensor) -> tuple[Tensor, ...]:
-        """The units of the first layer read inputs alone. What they send to the second layer's is
-        frozen too, until newcomers send more.
-        """
+        """Outputs of the first layer, and the pre-activations that they cause in the second one."""
         below = self._second
         for layer in self.layers[:below]:
             x = layer_output(layer, old, x)
@@ -123,18 +121,18 @@ class Sequential(msgspec.Struct, frozen=True, dict=True):
             read = _side_by_side(older, newer)
             older, sums = sums[0] if sums else layer_output(layer, old, older), ()
             if newer is not None:
-                older = older + _sent_across(layer, new, newer)
+                older = older + _new_to_old(layer, new, newer)
             newer = _newcomers_output(layer, new, read)
         return _side_by_side(older, newer)
 
     def traced(
         self, tensors: Tensors, x: Tensor
     ) -> tuple[dict[str, tuple[Tensor, str, str]], dict[str, Tensor]]:
-        """What each layer with weights takes in, with the names of its weight and bias, and what it
-        gives out, by layer; the head comes last.
+        """By layer with weights: its input with the names of its weight and bias, and its output;
+        the head comes last.
 
-        A convolution's inputs are unfolded: a column of what it sees for each position. Outputs
-        carry gradients, whether or not the tensors do.
+        The inputs of a convolution are unfolded, one column per position. Outputs require
+        gradients, whether or not the tensors do.
         """
         inputs: dict[str, tuple[Tensor, str, str]] = {}
         outputs: dict[str, Tensor] = {}
@@ -153,14 +151,14 @@ class Sequential(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _second(self) -> int:
-        """Where the second layer with weights is; the end if there is none."""
+        """Position of the second layer with weights; the end if there is none."""
         places = [
             n for n, layer in enumerate(self.layers) if isinstance(layer, Linear | Convolution)
         ]
         return places[1] if len(places) > 1 else len(self.layers)
 
     def multiply_adds(self, tensors: Tensors) -> int:
-        """Of one row: each weight of a layer is used once for every position of its output."""
+        """Per row: each weight of a layer is used once per position of its output."""
         weights = ((f"{layer.name}.weight", area) for layer, _, area in self._senders())
         return tensors["head.weight"].numel() + sum(
             tensors[name].numel() * positions for name, positions in weights
@@ -189,7 +187,7 @@ class Sequential(msgspec.Struct, frozen=True, dict=True):
 
 
 def layer_output(layer: Layer, tensors: Tensors, x: Tensor) -> Tensor:
-    """What one layer makes of its inputs, with its own among these tensors."""
+    """Output of one layer; `tensors` include its weight and bias."""
     match layer:
         case Linear(name):
             return F.linear(x, tensors[f"{name}.weight"], tensors.get(f"{name}.bias"))
@@ -205,20 +203,20 @@ def layer_output(layer: Layer, tensors: Tensors, x: Tensor) -> Tensor:
 
 
 def _newcomers_output(layer: Layer, new: Tensors, x: Tensor | None) -> Tensor | None:
-    """What a layer's newcomers make of its inputs; None where there are none."""
+    """Output of a layer's newcomers; None if there are none."""
     if x is None or (isinstance(layer, Linear | Convolution) and f"{layer.name}.weight" not in new):
         return None
     return layer_output(layer, new, x)
 
 
-def _sent_across(layer: Linear | Convolution, new: Tensors, newer: Tensor) -> Tensor:
-    """What newcomers of the layer below add to what a layer's older units receive."""
+def _new_to_old(layer: Linear | Convolution, new: Tensors, newer: Tensor) -> Tensor:
+    """What a layer's older units receive from newcomers of the layer below."""
     weight = f"{layer.name}.weight"
     return layer_output(layer, {weight: new[weight + NEW_TO_OLD]}, newer)
 
 
 def _side_by_side(older: Tensor, newer: Tensor | None) -> Tensor:
-    """All units in order; after a flatten too, since a unit's positions stay together."""
+    """All units in order; after a flatten too, since the positions of a unit stay together."""
     return older if newer is None else torch.cat([older, newer], dim=1)
 
 
@@ -240,8 +238,9 @@ def convnet(
     kernel: int = 5,
     pool: Sequence[bool] | None = None,
 ) -> Sequential:
-    """Convolutions that keep the size of the image, each with ReLU and, where `pool` says so, a
-    2 x 2 pooling (everywhere unless given); then a flatten and fully connected layers.
+    """Size-preserving convolutions with ReLU, then fully connected layers.
+
+    `pool` says which convolutions are followed by 2 x 2 max pooling; by default all are.
     """
     _check_sizes(inputs=inputs, filters=filters, widths=widths, kernel=[kernel])
     pooled = [True] * len(filters) if pool is None else list(pool)
@@ -260,7 +259,7 @@ def convnet(
 
 
 def alexnet(inputs: tuple[int, int, int] = (3, 32, 32)) -> Sequential:
-    """The paper's modified AlexNet. It does not say where to pool; we do after 1, 2 and 5."""
+    """The paper's modified AlexNet. The paper does not say where to pool: here after 1, 2 and 5."""
     pool = (True, True, False, False, True)
     return convnet(inputs, (64, 128, 256, 256, 128), (384, 192), kernel=5, pool=pool)
 

@@ -1,4 +1,4 @@
-"""Which units tasks have in common."""
+"""Units shared between tasks."""
 
 from dataclasses import dataclass
 from typing import final
@@ -14,14 +14,14 @@ class Sharing:
 
     Attributes:
         tasks: names, in the order of learning.
-        used: for each group, a boolean matrix (task, unit).
+        used: per group, a boolean matrix (task, unit).
     """
 
     tasks: tuple[str, ...]
     used: dict[str, Tensor]
 
     def overlap(self) -> Tensor:
-        """Units that two tasks both use over the units that either uses, for every pair."""
+        """Per pair of tasks, units that both use over units that either uses (Jaccard index)."""
         used = torch.cat(list(self.used.values()), dim=1).double()
         both = used @ used.T
         size = used.sum(dim=1)

@@ -1,6 +1,6 @@
-"""The only functions that change a shape: append, keep and duplicate units; gather and scatter.
+"""The only functions that change shapes: append and duplicate units, gather and scatter.
 
-All of them read what the tensors are declared to be and know nothing of layers.
+They read the declarations of the tensors, and work for any layers.
 """
 
 from collections.abc import Mapping
@@ -25,10 +25,10 @@ from lifelong.networks.layout import (
 def append_units(
     network: Network, counts: Mapping[str, int], number: int, make: Initialise
 ) -> Network:
-    """A network with that many units more in each group, stamped with the task's number.
+    """The network with `counts` more units per group, stamped with the task's number.
 
-    The entries that touch a newcomer come from `make`; all others are what they were, and since
-    units are appended, no earlier task's view has any of the new ones.
+    Entries that touch a newcomer come from `make`; all others are unchanged, so views as of
+    earlier tasks are too.
     """
     born = _stamped(network, counts, number)
     widths = {**network.widths, **{group: len(stamps) for group, stamps in born.items()}}
@@ -47,10 +47,10 @@ def _stamped(network: Network, counts: Mapping[str, int], number: int) -> dict[s
 
 
 def gather(network: Network, kept: Units) -> Network:
-    """The network of these units, in this order, as small dense tensors: it costs what its size
-    costs. A group that is not named keeps all.
+    """The subnetwork of these units, in this order, as dense tensors. A group that is not named
+    keeps all its units.
 
-    Inputs are selected like units; who feeds the subnetwork takes the same columns of the data.
+    Inputs are selected like units; the caller must select the same columns of the data.
     """
     born = {
         group: stamps[kept[group].cpu()] if group in kept else stamps
@@ -60,7 +60,7 @@ def gather(network: Network, kept: Units) -> Network:
 
 
 def scatter(network: Network, part: Network, selected: Units) -> Network:
-    """The network with the entries of a gathered part put back in their places."""
+    """The network with the entries of a gathered part written back."""
     specs = network.architecture.layout.tensors
     tensors = {name: tensor.clone() for name, tensor in network.tensors.items()}
     for name, tensor in tensors.items():
@@ -70,9 +70,9 @@ def scatter(network: Network, part: Network, selected: Units) -> Network:
 
 
 def duplicate_units(network: Network, chosen: Units, number: int) -> Network:
-    """A network with a second copy of these units appended, stamped with the task's number.
+    """The network with copies of these units appended, stamped with the task's number.
 
-    A copy receives what its original receives and sends what it sends.
+    A copy has the incoming and outgoing weights of its original.
     """
     order = {
         group: torch.cat([torch.arange(network.width(group)), units.cpu()])
@@ -91,27 +91,26 @@ def _between(network: Network, units: Units) -> dict[str, Tensor]:
 
 
 def _own(part: Tensor, whole: Tensor) -> Tensor:
-    """In memory of its own: where in memory a tensor starts may change how a product rounds."""
+    """Clone views, because the memory alignment of a tensor may affect rounding."""
     shares = part.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()
     return part.clone() if shares and part is not whole else part
 
 
 def older_units(network: Network, number: int) -> Units:
-    """Those that were there before this task."""
+    """Units born before this task."""
     return {group: (born < number).nonzero().flatten() for group, born in network.born.items()}
 
 
 def newer_units(network: Network, number: int) -> Units:
-    """Those that were born with this task."""
+    """Units born with this task."""
     return {group: (born >= number).nonzero().flatten() for group, born in network.born.items()}
 
 
 def newcomers(network: Network, number: int) -> dict[str, Tensor]:
-    """The entries that touch a unit born with this task, in dense blocks: they cost their size.
+    """The entries that touch a unit born with this task, as dense blocks.
 
-    Under a tensor's name what newcomers receive (of a task's own tensors, everything), under its
-    name and `NEW_TO_OLD` what older units receive from newcomers. A block without entries is left
-    out.
+    A tensor's name stands for what newcomers receive (for a task's own tensors, everything); its
+    name with `NEW_TO_OLD` for what older units receive from newcomers. Empty blocks are left out.
     """
     blocks = {
         block: take(network.tensors[name], region).contiguous()
@@ -121,7 +120,7 @@ def newcomers(network: Network, number: int) -> dict[str, Tensor]:
 
 
 def with_newcomers(network: Network, number: int, blocks: Tensors) -> Network:
-    """The network with these blocks in their places."""
+    """The network with these blocks written back."""
     tensors = {name: tensor.clone() for name, tensor in network.tensors.items()}
     for block, (name, region) in _blocks(network, number).items():
         if block in blocks:
@@ -130,7 +129,7 @@ def with_newcomers(network: Network, number: int, blocks: Tensors) -> Network:
 
 
 def without_newcomers(network: Network, number: int) -> dict[str, Tensor]:
-    """The entries between the units that are older than this task."""
+    """The entries between units born before this task."""
     older, layout = older_units(network, number), network.architecture.layout
     return {
         name: take(
@@ -142,12 +141,12 @@ def without_newcomers(network: Network, number: int) -> dict[str, Tensor]:
 
 
 def spec_of(layout: Layout, block: str) -> TensorSpec:
-    """What the tensor is that a block was taken from."""
+    """Declaration of the tensor that a block was taken from."""
     return layout.tensors[block.removesuffix(NEW_TO_OLD)]
 
 
 def _blocks(network: Network, number: int) -> dict[str, tuple[str, Region]]:
-    """Of each block the tensor and the place."""
+    """Tensor and region per block."""
     older, newer = older_units(network, number), newer_units(network, number)
     blocks: dict[str, tuple[str, Region]] = {}
     for name, spec in network.architecture.layout.tensors.items():

@@ -1,12 +1,12 @@
-"""A learning in the course of being done, on disk, so that it can go on after a kill.
+"""Checkpoints on disk, from which a killed learning resumes.
 
-To learn is a sequence of trainings with nothing but arithmetic between them, and the arithmetic is
-the same each time. So only trainings are kept: each that has ended with what came out of it, and
-the one that is running with all that its next step depends on. To go on, the learning is simply
-started again: trainings that have ended answer from the journal, and the last one goes on.
+To learn a task is a sequence of trainings with only deterministic arithmetic between them, so only
+trainings are stored: the results of those that have ended, and the full state of the running one.
+To resume, the learning is started again: ended trainings return their stored results, and the
+running one continues.
 
-A journal is a directory: `journal.json`, which names a file of tensors for each training by its
-checksum and is replaced in one rename. It is bound to what is learned and by whom.
+A checkpoint is a directory. Its index `journal.json` names one file of tensors per training by
+checksum and is replaced in one rename. A checkpoint is bound to its learner, settings and data.
 """
 
 import time
@@ -34,8 +34,8 @@ from lifelong.persistence.files import (
 FORMAT = "lifelong checkpoint"
 VERSION = 1
 FILE = "journal.json"
-APART = 25  # a write may take one part in so many of the time between two
-_FIRST_COST = 0.01  # seconds that a write is thought to take until one was measured
+APART = 25  # the time between two writes is at least this many times that of a write
+_FIRST_COST = 0.01  # assumed seconds per write until one was measured
 
 
 class CheckpointError(ValueError):
@@ -45,7 +45,7 @@ class CheckpointError(ValueError):
 @final
 @dataclass(frozen=True, eq=False)
 class StageSnapshot:
-    """One training: its name, how far it is in numbers, and its tensors."""
+    """The saved state of one training: its name, plain data, and tensors."""
 
     stage: str
     ended: bool
@@ -55,7 +55,7 @@ class StageSnapshot:
 
 @final
 class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A page on disk."""
+    """A snapshot as listed in the index; `tensors` is the checksum of its file."""
 
     stage: str
     ended: bool
@@ -80,21 +80,19 @@ class _Index(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @final
 class Checkpoint:
-    """The trainings of one learning. `about` says which: what differs is told to the user."""
+    """The stored trainings of one learning, which `about` identifies."""
 
     def __init__(self, directory: Path, about: Mapping[str, str]) -> None:
         self._directory = directory
         self._about = dict(about)
         self._stored: list[_Entry] = []
-        self._snapshots: list[
-            _Entry | StageSnapshot
-        ] = []  # of the trainings that have ended, in order
+        self._ended: list[_Entry | StageSnapshot] = []  # snapshots of ended trainings, in order
         self._cost, self._last = _FIRST_COST, time.monotonic()
 
     @classmethod
     @contextmanager
     def at(cls, directory: Path, about: Mapping[str, str]) -> Iterator[Self]:
-        """What is kept in this directory, to go on from; nobody else may use it meanwhile."""
+        """Open the checkpoint in this directory, and lock it."""
         with ExitStack() as held:
             try:
                 make_directory(directory)
@@ -104,13 +102,13 @@ class Checkpoint:
                     f"{directory}: cannot hold a checkpoint: {error.strerror}; give another "
                     "directory, or end what is using it"
                 ) from error
-            journal = cls(directory, about)
-            journal._stored = journal._read()
-            yield journal
+            checkpoint = cls(directory, about)
+            checkpoint._stored = checkpoint._read()
+            yield checkpoint
 
     def turn(self, stage: str) -> StageSnapshot | None:
-        """Turn to the next training; what is kept of it, if anything."""
-        number = len(self._snapshots)
+        """Begin the next training; returns its stored snapshot, if there is one."""
+        number = len(self._ended)
         if number >= len(self._stored):
             return None
         entry = self._stored[number]
@@ -118,32 +116,32 @@ class Checkpoint:
             raise self._refusal(f"training {number + 1} is {entry.stage!r} there, now {stage!r}")
         snapshot = self._snapshot(entry)
         if entry.ended:
-            self._snapshots.append(entry)
+            self._ended.append(entry)
         return snapshot
 
     def keep(self, snapshot: Callable[[], StageSnapshot]) -> None:
-        """Write down how far the running training is, unless it was done a moment ago."""
+        """Store the running training, unless the last write was too recent."""
         if self._due():
-            self._snapshots[:] = self._write([*self._snapshots, snapshot()])[:-1]
+            self._ended[:] = self._write([*self._ended, snapshot()])[:-1]
 
     def end(self, snapshot: StageSnapshot) -> None:
-        """The running training has ended."""
-        self._snapshots.append(snapshot)
+        """Store the result of the running training, which has ended."""
+        self._ended.append(snapshot)
         if self._due():
-            self._snapshots[:] = self._write(self._snapshots)
+            self._ended[:] = self._write(self._ended)
 
     def complete(self) -> None:
-        """All trainings have ended; who is killed now need not start again.
+        """Mark the learning as complete: all trainings have ended.
 
-        What was written a moment ago is left as it is, and only marked.
+        If the last write was too recent, the stored trainings are only marked.
         """
         if self._due():
-            self._write(self._snapshots, complete=True)
+            self._write(self._ended, complete=True)
         elif self._stored:
             self._write(self._stored, complete=True)
 
     def remove(self) -> None:
-        """Nothing is to be gone on with."""
+        """Delete the checkpoint."""
         with suppress(OSError):
             (self._directory / FILE).unlink(missing_ok=True)
             self._drop_files_but(set())
@@ -152,11 +150,11 @@ class Checkpoint:
         return time.monotonic() - self._last >= APART * self._cost
 
     def _write(
-        self, pages: Sequence[_Entry | StageSnapshot], complete: bool = False
+        self, snapshots: Sequence[_Entry | StageSnapshot], complete: bool = False
     ) -> list[_Entry]:
         began = time.monotonic()
         try:
-            entries = [self._entry(snapshot) for snapshot in pages]
+            entries = [self._entry(snapshot) for snapshot in snapshots]
             index = _Index(FORMAT, VERSION, self._about, entries, complete).sealed()
             replace_file(self._directory / FILE, msgspec.json.encode(index))
         except OSError as error:
@@ -199,7 +197,7 @@ class Checkpoint:
         if index.about == self._about:
             return index.entries
         if index.complete:
-            return []  # of something that was learned: its model has gone on since
+            return []  # of an earlier learning that has ended
         raise self._refusal(_differences(index.about, self._about))
 
     def _snapshot(self, entry: _Entry) -> StageSnapshot:
@@ -239,6 +237,6 @@ class Checkpoint:
 
 
 def _differences(kept: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """What is not the same, both sides of it."""
+    """The entries that differ, with both values."""
     names = [name for name in {**kept, **now} if kept.get(name) != now.get(name)]
     return ", ".join(f"{name} is {kept.get(name)} there, now {now.get(name)}" for name in names)

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and that are read only if they are what they seem."""
+"""Atomic writes, checked reads, locks and checksums of files."""
 
 import errno
 import hashlib
@@ -16,10 +16,10 @@ from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 from torch import Tensor
 
-ASIDE = ".incoming"  # one name for all, so that what a kill leaves behind is found and replaced
+ASIDE = ".incoming"  # one name for all, so that the next write replaces what a kill left behind
 LOCK = ".lock"
-MOST = 1 << 28  # bytes of JSON; what it is decoded into takes several times as much
-# What some network file systems answer who wants to lock; there one writes without.
+MOST = 1 << 28  # maximum bytes of JSON; the decoded objects take several times as much
+# Errors of file systems without locks; there the lock is skipped.
 _CANNOT_LOCK = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL}
 _NUMBERS = {"F32": np.float32, "F64": np.float64, "I64": np.int64, "U8": np.uint8}
 
@@ -29,11 +29,11 @@ class TensorFileError(ValueError):
 
 
 def replace_file(file: Path, content: bytes) -> None:
-    """Write aside, make sure that it is on the disk and readable, and rename."""
+    """Replace a file atomically: write a temporary file, sync it, read it back, and rename it."""
     aside = file.with_name(ASIDE)
     try:
         aside.unlink(missing_ok=True)
-        with aside.open("xb") as stream:  # never through a link that somebody laid there
+        with aside.open("xb") as stream:  # exclusive, so that no planted link is followed
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
@@ -47,9 +47,9 @@ def replace_file(file: Path, content: bytes) -> None:
 
 
 def read_file(file: Path, size: int | None = None, most: int | None = None) -> bytes:
-    """The content of an ordinary file: of this size, or of so many bytes at the most.
+    """The content of a regular file of exactly `size` bytes, or of at most `most`.
 
-    A link could lead anywhere, a pipe could keep one waiting, a device has no end: all are refused.
+    Links, pipes and devices are refused: they could lead anywhere, block, or never end.
     """
     flags = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     with open(os.open(file, os.O_RDONLY | flags), "rb") as stream:  # noqa: PTH123 (a descriptor)
@@ -64,7 +64,7 @@ def read_file(file: Path, size: int | None = None, most: int | None = None) -> b
 
 
 def sync_directory(directory: Path) -> None:
-    """Make sure that names are on the disk too, where the system has a way to."""
+    """Flush the names in a directory to disk, where the system supports it."""
     if sys.platform == "win32":
         return
     descriptor = os.open(directory, os.O_RDONLY)
@@ -75,7 +75,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def make_directory(directory: Path) -> None:
-    """With its parents, all of them on the disk."""
+    """Create a directory and its parents, and flush them to disk."""
     if directory.is_dir():
         return
     make_directory(directory.parent)
@@ -85,10 +85,10 @@ def make_directory(directory: Path) -> None:
 
 @contextmanager
 def directory_lock(directory: Path, patience: float = 10.0) -> Iterator[None]:
-    """Nobody else who asks for this writes there meanwhile; waits so many seconds for others.
+    """Exclusive lock on a directory; waits up to `patience` seconds for it.
 
-    The system frees the lock when a process ends, however it ends. The lock's file stays: who waits
-    for it has it open, and would hold another one than who comes later.
+    The system frees the lock when the process ends, however it ends. The lock file is not removed:
+    a waiting process has it open, and would then hold another lock than later ones.
     """
     lock = FileLock(directory / LOCK, timeout=patience, fallback_to_soft=False)
     with ExitStack() as held:
@@ -103,7 +103,7 @@ def directory_lock(directory: Path, patience: float = 10.0) -> Iterator[None]:
 
 
 def digest(*parts: bytes | memoryview) -> str:
-    """Checksum of some bytes, one after the other."""
+    """Checksum of the concatenated parts."""
     checksum = hashlib.sha256()
     for part in parts:
         checksum.update(part)
@@ -111,7 +111,7 @@ def digest(*parts: bytes | memoryview) -> str:
 
 
 def digest_of(tensors: Mapping[str, Tensor]) -> str:
-    """Checksum of tensors, their names, types and shapes included."""
+    """Checksum of tensors, including names, types and shapes."""
     checksum = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
         checksum.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
@@ -120,15 +120,14 @@ def digest_of(tensors: Mapping[str, Tensor]) -> str:
 
 
 def packed(tensors: Mapping[str, Tensor]) -> bytes:
-    """In the safetensors format. Tensors may share their memory; what is read back does not."""
+    """Tensors in the safetensors format. They may share memory; after `unpacked` they do not."""
     return save({n: tensor.detach().cpu().contiguous().numpy() for n, tensor in tensors.items()})
 
 
 def unpacked(content: bytes) -> dict[str, Tensor]:
-    """Tensors in the safetensors format, each copied into memory of its own.
+    """Tensors from the safetensors format, each copied into its own memory.
 
-    Where in memory a tensor starts may change how a product rounds, and what was loaded must go on
-    as what was saved would have.
+    Memory alignment may affect rounding, and a loaded model must continue exactly as the saved one.
     """
     try:
         views = deserialize(content)  # type: ignore[no-untyped-call]

@@ -1,8 +1,8 @@
 """Models on disk: a directory with a manifest (JSON) and the tensors (safetensors).
 
 The file of tensors is named by its checksum, which the manifest holds, and the manifest is replaced
-in one rename: a directory holds the old model or the new one, whole. Nothing is ever unpickled, and
-everything that is read is checked before it is used: a model file is data from a stranger.
+in one rename: a directory holds the complete old model or the complete new one. Model files are not
+trusted: nothing is unpickled, and everything is checked before it is used.
 """
 
 import math
@@ -44,12 +44,12 @@ from lifelong.tasks.task import Kind
 
 FORMAT = "lifelong model"
 VERSION = 4
-OLDEST = 3  # that is still read
+OLDEST = 3  # version that is still read
 MANIFEST = "manifest.json"
 _TENSORS = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
 
 
-# The shape that a tensor of a task's own must have: of the network, the task's number, the name.
+# Expected shape of a private tensor, from the network, the task's number and the tensor's name.
 PrivateShape: TypeAlias = Callable[[GrowingNetwork, int, str], tuple[int, ...]]
 
 
@@ -67,10 +67,10 @@ class _Task(msgspec.Struct, forbid_unknown_fields=True):
 
 @final
 class Manifest(msgspec.Struct, forbid_unknown_fields=True):
-    """Everything about a model but its numbers.
+    """Everything about a model except its tensors.
 
     Attributes:
-        shapes: of each tensor in the file of tensors.
+        shapes: of the tensors in the file of tensors.
         bytes, sha256: size and checksum of that file.
         seal: checksum of the manifest itself.
     """
@@ -96,14 +96,14 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
         return f"tensors-{self.sha256[:16]}.safetensors"
 
     def sealed(self) -> "Manifest":
-        """With a checksum of itself, so that what was changed by accident is noticed."""
+        """The manifest with its own checksum, which detects accidental changes."""
         unsealed = msgspec.structs.replace(self, seal="")
         return msgspec.structs.replace(self, seal=digest(msgspec.json.encode(unsealed)))
 
 
 @final
 class _Envelope(msgspec.Struct):
-    """As much as any version of the format has."""
+    """The members that every version of the format has."""
 
     format: str = ""
     version: int = 0
@@ -112,7 +112,7 @@ class _Envelope(msgspec.Struct):
 @final
 @dataclass(frozen=True, eq=False)
 class Saved:
-    """A model that was read, and the checksum of its manifest, by which it is known again."""
+    """A loaded model, and the checksum of its manifest as identity."""
 
     manifest: Manifest
     network: GrowingNetwork
@@ -130,10 +130,10 @@ def write(
     mine: set[str],
     overwrite: bool,
 ) -> None:
-    """Save a model into a directory, which is made if need be.
+    """Save a model into a directory, which is created if needed.
 
-    A model that is there is replaced if its mark is among `mine`, where that of this one is added,
-    or whatever it is with `overwrite`.
+    An existing model is replaced if its mark is in `mine`, or with `overwrite`. The mark of the new
+    model is added to `mine`.
     """
     tensors = _tensors(network)
     content = packed(tensors)
@@ -153,7 +153,7 @@ def write(
         sha256=digest(content),
     ).sealed()
     text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
-    _decoded(path / MANIFEST, text)  # what could not be read again must not replace anything
+    _decoded(path / MANIFEST, text)  # refuses to write what could not be read again
     try:
         make_directory(path)
         with directory_lock(path):
@@ -184,7 +184,7 @@ def _refuse_another(path: Path, mine: Collection[str]) -> None:
 
 
 def _drop_files_but(path: Path, kept: str) -> None:
-    """Of files of tensors that no manifest names any more. One that stays does no harm."""
+    """Delete files of tensors that the manifest no longer names. One that stays is harmless."""
     for file in path.iterdir():
         if _TENSORS.fullmatch(file.name) and file.name != kept:
             with suppress(OSError):
@@ -192,20 +192,20 @@ def _drop_files_but(path: Path, kept: str) -> None:
 
 
 def checksum(network: GrowingNetwork) -> str:
-    """Of all that was learned."""
+    """Checksum of all that was learned."""
     births = {f"born/{group}": stamps for group, stamps in network.born.items()}
     tasks = [(known.name, known.kind.value, known.outputs) for known in network.tasks]
     return digest(repr(tasks).encode(), digest_of({**_tensors(network), **births}).encode())
 
 
 def not_finite(network: GrowingNetwork) -> str | None:
-    """Name of a tensor with numbers that are not finite, if there is one; it could not be saved."""
+    """Name of a tensor with a NaN or infinite entry, which could not be loaded; None if none."""
     tensors = _tensors(network).items()
     return next((name for name, t in tensors if not bool(torch.isfinite(t).all())), None)
 
 
 def read(path: Path, device: torch.device, method: str, private_shape: PrivateShape) -> Saved:
-    """A saved model of this method, every part of it checked."""
+    """Load a model of this method, and check every part of it."""
     content, manifest, tensors = _files(path)
     if manifest.method != method:
         raise ModelFileError(f"{path}: holds a {manifest.method}, which {method} cannot load")
@@ -218,13 +218,13 @@ def read(path: Path, device: torch.device, method: str, private_shape: PrivateSh
 
 
 def _files(path: Path, tries: int = 10) -> tuple[bytes, Manifest, dict[str, Tensor]]:
-    """Manifest and tensors of one and the same save."""
+    """Manifest and tensors of the same save."""
     content = _content(path / MANIFEST, most=MOST)
     manifest = _decoded(path / MANIFEST, content)
     try:
         return content, manifest, _read_tensors(path / manifest.file, manifest)
     except ModelFileError:
-        # A save may have come between: then the manifest is another one by now.
+        # Another process may have saved in between: then the manifest has changed.
         if tries == 0 or _content(path / MANIFEST, most=MOST) == content:
             raise
         return _files(path, tries - 1)
@@ -257,13 +257,13 @@ def _decoded(file: Path, content: bytes) -> Manifest:
 
 
 def _in_this_version(members: dict[str, Any]) -> dict[str, Any]:
-    """The members of a manifest under the names that they have now."""
+    """The members of a manifest under their current names."""
     names = {"skeleton": "architecture"} if members["version"] == OLDEST else {}
     return {names.get(name, name): value for name, value in members.items()}
 
 
 def _read_tensors(file: Path, manifest: Manifest) -> dict[str, Tensor]:
-    # Nothing is read that is larger than it says, and nothing says more than it has.
+    # The announced sizes are checked before anything is read, to bound memory.
     if any(size < 0 for shape in manifest.shapes.values() for size in shape):
         raise ModelFileError(f"{file.parent / MANIFEST}: holds a shape below zero")
     if 4 * sum(map(math.prod, manifest.shapes.values())) > manifest.bytes:
@@ -296,9 +296,9 @@ def _as_sequential(architecture: Architecture) -> Sequential:
 
 
 def _check_sequential(sequential: Sequential) -> None:
-    """Refuse layers that neither `mlp` nor `convnet` would put together.
+    """Refuse layers that neither `mlp` nor `convnet` would make.
 
-    Of these the tensors in the file bound all sizes, so that a prediction takes what they justify.
+    For these, the tensors in the file bound all sizes, and so the cost of a prediction.
     """
     layers = sequential.layers
     widths = [layer.units for layer in layers if isinstance(layer, Linear)]
@@ -332,8 +332,7 @@ def _network(manifest: Manifest, tensors: Mapping[str, Tensor]) -> GrowingNetwor
     architecture = manifest.architecture
     _check_sequential(architecture)
     _check_tasks(manifest)
-    # In the skeleton's order, and not in that of the file, which says nothing: random numbers are
-    # drawn tensor by tensor.
+    # In the order of the layout and not of the file: random numbers are drawn tensor by tensor.
     shared = {
         name: tensors[f"shared/{name}"]
         for name in architecture.layout.tensors
@@ -390,11 +389,11 @@ def _check_shapes(network: GrowingNetwork, private_shape: PrivateShape) -> None:
             _check_shape(tensor, private_shape(network, number, name), name)
     widths = {group: len(stamps) for group, stamps in network.born.items()}
     for name, tensor in network.shared.items():
-        # A head is among the shared tensors only where all tasks have the same outputs.
+        # A head is shared only if all tasks have the same outputs.
         outputs = network.tasks[0].outputs if network.tasks else 1
         _check_shape(tensor, layout.shape(name, widths, outputs), name)
     for name, tensor in network.memory.items():
-        free = tensor.ndim == 0 or name.startswith(OWN)  # a count, or what only the method can tell
+        free = tensor.ndim == 0 or name.startswith(OWN)  # a count, or of the method's own shape
         about = tensor if free else network.shared[name.rpartition("/")[2]]
         _check_shape(tensor, tuple(about.shape), name)
 

@@ -1,1 +1,1 @@
-"""What arrives: tasks, streams of them, and the data sets that they come from."""
+"""Tasks, streams of tasks, and data sets."""

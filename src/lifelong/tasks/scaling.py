@@ -1,4 +1,4 @@
-"""Inputs on a common scale, which is that of the training rows."""
+"""Standardisation of inputs by statistics of the training rows."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, final
@@ -17,11 +17,11 @@ Standardise: TypeAlias = Literal["whole", "features", "channels", "range"] | Non
 @final
 @dataclass(frozen=True, eq=False)
 class Scale:
-    """Inputs as float32 with mean 0 and standard deviation 1 over the training rows.
+    """Scales inputs to float32 with mean 0 and standard deviation 1 over the training rows.
 
-    `mean` and `deviation` broadcast over a row: one number for the whole table, one for each
-    feature, or one for each channel (the first axis of a row). By "range" they are the smallest
-    value of all and its distance to the largest, so that inputs go from 0 to 1.
+    `mean` and `deviation` broadcast over a row: one number for the whole table, one per feature, or
+    one per channel (the first axis of a row). With "range" they are the minimum and the distance
+    from it to the maximum, so that inputs go from 0 to 1.
     """
 
     mean: NDArray[np.floating[Any]]
@@ -29,14 +29,14 @@ class Scale:
 
     @classmethod
     def fit(cls, train: Subset, over: Standardise) -> "Scale":
-        """Statistics of training rows; validation and test rows must never be given here."""
+        """Fit to training rows; never pass validation or test rows."""
         axes = axes_of(over, train.x.ndim)
         if over is None:
             return cls(np.zeros(1, np.float32), np.ones(1, np.float32))
         if over == "range":
             return cls._of_range(train)
         count, total, squares = 0, 0.0, 0.0
-        # Squares are summed about a value near the mean, or a large mean would drown the variance.
+        # Squares are summed around a value near the mean, since a large mean would swamp them.
         pivot = next(train.chunks()).mean(axis=axes, keepdims=True, dtype=np.float64)
         for rows in train.chunks():
             centred = rows - pivot
@@ -46,10 +46,9 @@ class Scale:
         offset = total / count
         mean = pivot + offset
         deviation = np.sqrt(np.maximum(squares / count - np.square(offset), 0.0))
-        # A feature that never varies says nothing: it becomes 0, or the rounding of its mean would
-        # be blown up to the size of the others.
+        # A constant feature becomes 0; otherwise the rounding error of its mean would be scaled up.
         deviation = np.where(deviation > 1e-12 * np.abs(mean), deviation, 1.0)
-        # In the precision of the rows, so that a large mean is subtracted before it is rounded.
+        # In the precision of the rows, so that a large mean is subtracted before rounding.
         precision = np.result_type(train.x, np.float32)
         return cls(mean[0].astype(precision), deviation[0].astype(precision))
 
@@ -67,8 +66,8 @@ class Scale:
 
 
 def inputs_of(part: Subset, scale: Scale, features: NDArray[np.int64] | None = None) -> Tensor:
-    """The standardised rows of a part; with `features`, flattened and in that order of features."""
-    # Made by NumPy, which asks for large pages: that alone is a quarter of the time.
+    """The standardised inputs of a subset; with `features`, flattened and in that order."""
+    # Allocated by NumPy, which requests huge pages: that saves a quarter of the time.
     inputs = np.empty((len(part.rows), *part.x.shape[1:]), np.float32)
     for number, rows in enumerate(part.chunks()):
         into = inputs[number * CHUNK : (number + 1) * CHUNK]
@@ -80,7 +79,7 @@ def inputs_of(part: Subset, scale: Scale, features: NDArray[np.int64] | None = N
 
 
 def axes_of(over: Standardise, ndim: int) -> tuple[int, ...]:
-    """The axes that statistics are taken over; a word that is not known is refused."""
+    """The axes that statistics are taken over; refuses an unknown word."""
     if over in (None, "whole", "range"):
         return tuple(range(ndim))
     if over == "features":

@@ -1,8 +1,7 @@
-"""Rows of a table, split into those to train, to validate and to test on.
+"""Training, validation and test rows of a table.
 
-`split_table` splits one table; `hold_out` takes validation rows from the training rows where the
-test rows are given. Everything drawn is drawn from a seed, and the global random state is neither
-read nor changed.
+`split_table` splits one table; `hold_out` takes validation rows from given training rows. All draws
+come from a seed; the global random state is neither read nor changed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,13 +15,13 @@ from lifelong.tasks.task import TaskError
 
 Sizes: TypeAlias = tuple[int, int, int] | tuple[float, float, float]
 
-CHUNK = 256  # rows converted at once: bounds the copies made beside the result
+CHUNK = 256  # rows converted at once, to bound temporary copies
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Subset:
-    """Some rows of a table, by number, so that several parts can share one table."""
+    """Some rows of a table, by index, so that several subsets can share one table."""
 
     x: NDArray[Any]
     y: NDArray[np.int64]
@@ -45,7 +44,7 @@ class Subset:
 @final
 @dataclass(frozen=True, eq=False)
 class Splits:
-    """Rows to train, validate and test on; labels are positions in `classes`, which are names."""
+    """Training, validation and test rows; labels are indices into the names in `classes`."""
 
     train: Subset
     valid: Subset
@@ -66,12 +65,12 @@ def split_table(
     test: ArrayLike | None = None,
     classes: Sequence[str] | None = None,
 ) -> Splits:
-    """Part one table at random, class by class, into training, validation and test rows.
+    """Split one table at random, class by class, into training, validation and test rows.
 
-    `sizes` are three numbers of rows a class, or three shares of each class's rows. `test` marks
-    the rows to draw test rows from, the others being for training and validation; without it all
-    rows are for all. `classes` names the distinct labels in sorted order; without it a class is
-    named by its label.
+    `sizes` are three numbers of rows per class, or three shares of each class's rows. `test` marks
+    the rows that test rows are drawn from; training and validation rows come from the others.
+    Without it, all are drawn from all rows. `classes` names the distinct labels in sorted order; by
+    default a class is named by its label.
     """
     table, labels = _table(x, y)
     codes, names = _encode(labels, classes)
@@ -103,7 +102,7 @@ def hold_out(
     seed: int,
     classes: Sequence[str] | None = None,
 ) -> Splits:
-    """Hold `valid` rows out of the training rows, each class by its share; keep the test rows."""
+    """Hold `valid` rows out of the training rows, stratified by class; keep the test rows."""
     table, labels = _table(*train)
     test_table, test_labels = _table(*test)
     if not 1 <= valid < len(labels):
@@ -125,9 +124,9 @@ def hold_out(
 
 
 def consecutive(table: NDArray[Any], drawn: Splits) -> Splits:
-    """The same parts over a table of the rows drawn only: train rows first, then valid, then test.
+    """The same splits over a table of the drawn rows only: train, then valid, then test.
 
-    For tables too costly to make whole: draw rows by their labels, then make those.
+    For tables that are costly to make: draw rows by their labels, then make only those.
     """
     ends = np.cumsum([len(part.rows) for part in drawn.each])
     labels = np.concatenate([part.labels for part in drawn.each])
@@ -138,7 +137,7 @@ def consecutive(table: NDArray[Any], drawn: Splits) -> Splits:
 
 
 def generator_for(purpose: str, seed: int) -> np.random.Generator:
-    """A generator of its own for each purpose: no draw hangs on how much was drawn for another."""
+    """A separate generator per purpose, so that their draws do not affect each other."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise TaskError(f"a seed must be a whole number from 0, not {seed!r}")
     return np.random.default_rng([int(seed), *purpose.encode()])
@@ -153,14 +152,14 @@ def _table(x: ArrayLike, y: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
         )
     if labels.shape != table.shape[:1]:
         raise TaskError(
-            f"{len(table)} rows of inputs but labels of shape {labels.shape}; give one label a row"
+            f"{len(table)} rows of inputs but labels of shape {labels.shape}; give one per row"
         )
     require_finite("inputs", table)
     return table, labels
 
 
 def require_finite(what: str, table: NDArray[Any]) -> None:
-    """Refuse NaN and infinity before a mean or a component spreads them over all rows."""
+    """Refuse NaN and infinity before a mean or a PCA spreads them over all rows."""
     if table.dtype.kind != "f" or np.isfinite(table).all():
         return
     place = tuple(int(i) for i in np.argwhere(~np.isfinite(table))[0])
@@ -186,7 +185,7 @@ def _encode(
 def _pools(
     count: int, sizes: Sizes, test: ArrayLike | None
 ) -> list[tuple[NDArray[np.bool_], tuple[float, ...]]]:
-    """Which rows may be drawn from, and the sizes of the parts drawn from them."""
+    """Masks of the rows to draw from, each with the sizes of the subsets drawn from them."""
     if test is None:
         return [(np.ones(count, bool), sizes)]
     marks = np.asarray(test)
@@ -203,22 +202,22 @@ def _check_sizes(sizes: Sizes) -> None:
     shares = all(0 < size < 1 for size in sizes) and sum(sizes) <= 1 + 1e-9
     if len(sizes) != 3 or not (counts or shares):
         raise TaskError(
-            "sizes must be three whole numbers of rows a class, such as (30, 30, 30), or three "
+            "sizes must be three whole numbers of rows per class, such as (30, 30, 30), or three "
             f"shares that sum to at most 1, such as (0.6, 0.2, 0.2), not {sizes!r}"
         )
 
 
 def _cut(rows: NDArray[np.int64], sizes: tuple[float, ...], name: str) -> list[NDArray[np.int64]]:
-    """Rows of one class in parts of the sizes asked."""
+    """Rows of one class, split into the requested sizes."""
     if isinstance(sizes[0], int | np.integer):
         ends = np.cumsum(sizes)
     else:
         ends = np.floor(np.cumsum(sizes) * len(rows) + 1e-9).astype(np.int64)
-    asked = " + ".join(str(size) for size in sizes)
+    wanted = " + ".join(str(size) for size in sizes)
     if ends[-1] > len(rows) or ends[0] == 0 or (np.diff(ends) == 0).any():
         raise TaskError(
-            f"class {name!r} has {len(rows)} rows, too few for parts of {asked}; "
-            "ask for fewer rows a class, or leave the class out"
+            f"class {name!r} has {len(rows)} rows, too few for parts of {wanted}; "
+            "ask for fewer rows per class, or leave the class out"
         )
     return np.split(rows, ends)[:-1]
 
@@ -226,7 +225,7 @@ def _cut(rows: NDArray[np.int64], sizes: tuple[float, ...], name: str) -> list[N
 def _spread(
     codes: NDArray[np.int64], wanted: int, generator: np.random.Generator
 ) -> NDArray[np.int64]:
-    """So many rows at even steps through the rows sorted by class: each class gives its share."""
+    """`wanted` rows, stratified: at even steps through the shuffled rows sorted by class."""
     shuffled = generator.permutation(len(codes))
     by_class = shuffled[np.argsort(codes[shuffled], kind="stable")]
     steps: NDArray[np.int64] = np.arange(wanted) * len(codes) // wanted

@@ -1,10 +1,10 @@
-"""Tasks that arrive one after another, and ways to make them from parts of a table:
+"""Streams of tasks, and ways to make them from a split table:
 
-- `one_versus_rest`: a binary task for each class, over all rows;
-- `class_groups`: a task for each group of classes, over the rows of those classes;
-- `permutations`: the same classes again and again, the features in another order each time.
+- `one_versus_rest`: one binary task per class, over all rows;
+- `class_groups`: one task per group of classes, over the rows of those classes;
+- `permutations`: the same classes in every task, with the features in another order.
 
-Everything drawn is drawn from a seed: the same seed gives the same tasks in the same order.
+The same seed gives the same tasks in the same order.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,12 +24,11 @@ Order: TypeAlias = Literal["drawn", "given"]
 
 @final
 class Stream:
-    """Tasks in the order in which they arrive, each made when it is asked for and then let go.
+    """Tasks in order of arrival, each made on demand and not kept.
 
-    A stream may be iterated any number of times; the tasks are equal each time. `source` says in
-    words what data it is made of, and belongs into the record of a run; `outputs` names the classes
-    that the outputs of each task stand for, where they have names; `look_alike` says whether
-    the data only resembles what it is named after.
+    A stream may be iterated any number of times; the tasks are equal each time. `source` describes
+    the data, for the record of a run; `outputs` names the classes of each task's outputs, where
+    they have names; `look_alike` says whether the data only resembles the data set of its name.
     """
 
     def __init__(
@@ -49,7 +48,7 @@ class Stream:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the tasks in the order in which they arrive."""
+        """Names of the tasks in order of arrival."""
         return tuple(self._makers)
 
     def __len__(self) -> int:
@@ -65,7 +64,7 @@ class Stream:
         return self._makers[name]()
 
     def validated(self) -> "Stream":
-        """The same tasks, tested on their validation rows: to choose settings by."""
+        """The same tasks with the validation rows as test rows, for tuning."""
 
         def on_valid(make: Callable[[], Task]) -> Task:
             task = make()
@@ -82,7 +81,7 @@ class Stream:
         return self._with(makers, source=f"{self.source}, validation rows")
 
     def first(self, tasks: int) -> "Stream":
-        """The stream that ends after so many tasks."""
+        """The stream of the first `tasks` tasks."""
         if not 1 <= tasks <= len(self):
             raise TaskError(f"this stream has 1 to {len(self)} tasks to take, not {tasks}")
         kept = dict(list(self._makers.items())[:tasks])
@@ -105,9 +104,9 @@ def one_versus_rest(
     prefix: str = "",
     look_alike: bool = False,
 ) -> Stream:
-    """A binary task for each class: is a row of this class, or of any other?
+    """One binary task per class: this class against all others.
 
-    All tasks share one set of inputs, so that ten tasks hold one copy of them and not ten.
+    All tasks share one copy of the inputs.
     """
     inputs = cache(partial(_all_inputs, splits, _scale(splits, standardise)))
     names = [prefix + name for name in splits.classes]
@@ -129,12 +128,12 @@ def class_groups(
     standardise: Standardise = "features",
     source: str = "arrays",
 ) -> Stream:
-    """A task for each group of `size` classes, over the rows of those classes only.
+    """One task per group of `size` classes, over the rows of those classes only.
 
-    Under `Kind.BINARY` each class of the group is a subtask of its own, against the others of the
-    group; under `Kind.CLASSES` they are the classes of one softmax. Classes are numbered within
-    their group, in the order drawn; `Stream.outputs` names them. The statistics for `standardise`
-    come from the training rows of all groups.
+    Under `Kind.BINARY` each class is a subtask against the others of its group; under
+    `Kind.CLASSES` a group is one softmax. Classes are numbered within their group in the order
+    drawn; `Stream.outputs` names them. The statistics for `standardise` come from the training rows
+    of all groups.
     """
     if kind not in list(Kind):
         raise TaskError(f"kind must be one of 'binary', 'classes', not {kind!r}")
@@ -166,9 +165,9 @@ def permutations(
     standardise: Standardise = "features",
     source: str = "arrays",
 ) -> Stream:
-    """All classes under softmax in every task, the features in an order drawn for each task.
+    """All classes under one softmax in every task, with the features permuted per task.
 
-    The stream holds one copy of the rows; a task's own copy is made when the task is. With
+    The stream holds one copy of the rows; a task's permuted copy is made with the task. With
     `keep_first` the first task has the features in their given order.
     """
     if tasks < 1:
@@ -189,7 +188,7 @@ def permutations(
 
 
 def _scale(splits: Splits, standardise: Standardise) -> Callable[[], Scale]:
-    """Fitted when the first task is made; a wrong `standardise` is refused at once."""
+    """Fits the scale when the first task is made, but refuses a wrong `standardise` at once."""
     axes_of(standardise, splits.train.x.ndim)
     return cache(partial(Scale.fit, splits.train, standardise))
 

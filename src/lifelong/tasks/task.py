@@ -1,7 +1,7 @@
-"""What arrives: a task, with its rows for training, validation and test.
+"""A task with its training, validation and test rows.
 
-A task has one or more *outputs*. Under `Kind.BINARY` each output is a yes-or-no question of its own
-(the paper's subtasks); under `Kind.CLASSES` the outputs are the classes of one softmax.
+A task has one or more *outputs*. Under `Kind.BINARY` each output is a separate binary problem (the
+paper's subtasks); under `Kind.CLASSES` the outputs are the classes of one softmax.
 """
 
 import math
@@ -29,9 +29,9 @@ class Kind(StrEnum):
 
 
 class Examples(Protocol):
-    """Examples: their number, the shape of one input, and batches of (inputs, labels).
+    """Labelled rows in batches of (inputs, labels); `shape` is that of one input.
 
-    With a generator the batches come in an order drawn from it, without one as they are stored.
+    With a generator the rows are shuffled, without one they come in the order stored.
     """
 
     def __len__(self) -> int: ...
@@ -47,7 +47,7 @@ class Examples(Protocol):
 @final
 @dataclass(frozen=True, eq=False)
 class TensorExamples:
-    """Examples held in memory, indexed directly: that is six times as fast as a DataLoader."""
+    """Examples in memory, indexed directly: six times as fast as a DataLoader."""
 
     x: Tensor
     y: Tensor
@@ -68,13 +68,13 @@ class TensorExamples:
 def in_batches(
     columns: Sequence[Tensor], size: int, generator: torch.Generator | None
 ) -> Iterator[Any]:
-    """Tuples of the same rows of each of these, in an order drawn from the generator."""
+    """Batches of the same rows of each column, shuffled if a generator is given."""
     if generator is None:
         yield from zip(*(column.split(size) for column in columns), strict=True)
         return
     order = torch.randperm(len(columns[0]), generator=generator).to(columns[0].device)
     for chosen in order.split(size):
-        # Three times as fast as `column[chosen]`, to the same bits.
+        # Three times as fast as `column[chosen]`, with the same result.
         yield tuple(column.index_select(0, chosen) for column in columns)
 
 
@@ -82,14 +82,14 @@ def in_batches(
 class DatasetExamples:
     """Examples that do not fit in memory: a torch `Dataset` of (input, label), by a DataLoader.
 
-    Anything with `__len__` and `__getitem__` will do. Its labels must be what the kind asks for: a
-    0 or 1 for each binary output, or one class number. They are checked as they are read.
+    Anything with `__len__` and `__getitem__` will do. Labels must fit the kind: 0 or 1 per binary
+    output, or one class number. They are checked as they are read.
     """
 
     def __init__(
         self, dataset: "Dataset[Any]", kind: Kind | str, outputs: int, *, workers: int = 0
     ) -> None:
-        self._dataset: Any = dataset  # torch's Dataset does not promise a length
+        self._dataset: Any = dataset  # torch's Dataset type has no __len__
         self._kind = _kind("rows of a dataset", kind)
         self._outputs = outputs
         self._workers = workers
@@ -104,7 +104,7 @@ class DatasetExamples:
     def batches(
         self, size: int, generator: torch.Generator | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        # Without a generator of its own a DataLoader would draw from the global one.
+        # Without a generator a DataLoader would draw from the global one.
         own = torch.Generator() if generator is None else generator
         loader: DataLoader[Any] = DataLoader(
             self._dataset,
@@ -124,7 +124,7 @@ class Task:
 
     `train`, `valid` and `test` are pairs (inputs, labels) of arrays, or `Examples`. Labels of a
     binary task are 0 or 1, one column per output; labels of classes are whole numbers from 0. The
-    kind and the number of outputs are read off the training labels unless they are given:
+    kind and the number of outputs are inferred from the training labels unless they are given:
     two-dimensional labels, or labels that are all 0 or 1, make a binary task.
     """
 
@@ -186,7 +186,7 @@ class Task:
 
 
 def _labels(where: str, y: Tensor, kind: Kind, outputs: int) -> Tensor:
-    """Labels as the loss wants them: float columns, or one column of class numbers."""
+    """Checked labels in the form that the loss takes: float columns, or class numbers."""
     if kind is Kind.CLASSES:
         return _class_labels(where, y, outputs)
     columns = y.reshape(len(y), -1)
@@ -244,7 +244,7 @@ def _kind(name: str, kind: Kind | str) -> Kind:
 
 
 def _infer_kind(rows: Examples) -> Kind:
-    if not isinstance(rows, TensorExamples):  # excluded by the constructor, which asks for the kind
+    if not isinstance(rows, TensorExamples):  # the constructor has refused this already
         raise TaskError("the kind of a task can only be read off arrays")
     only_zero_and_one = bool(((rows.y == 0) | (rows.y == 1)).all())
     return Kind.BINARY if rows.y.ndim == 2 or only_zero_and_one else Kind.CLASSES
@@ -287,7 +287,7 @@ def _refuse_one_class(where: str, labels: Tensor) -> None:
 @final
 @dataclass(frozen=True, eq=False)
 class _OnDevice:
-    """Rows that are moved to a device, and cut to some of their columns, batch by batch."""
+    """Moves rows to a device and selects columns, batch by batch."""
 
     rows: Examples
     device: torch.device
@@ -310,7 +310,7 @@ class _OnDevice:
 
 
 def to_device(rows: Examples, device: torch.device, columns: Tensor | None = None) -> Examples:
-    """Rows on a device, and where `columns` are given only those features or channels."""
+    """Rows on a device, with only the features or channels `columns` if they are given."""
     if not isinstance(rows, TensorExamples):
         return _OnDevice(rows, device, columns)
     x, y = rows.x.to(device), rows.y.to(device)

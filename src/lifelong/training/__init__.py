@@ -1,1 +1,1 @@
-"""One training loop, what it is made of, and the sparse head of Equation 3."""
+"""The training loop and its parts, penalties, and the sparse head of Equation 3."""

@@ -1,4 +1,4 @@
-"""How long a training may take; and what a setting may be, whoever has it."""
+"""The budget of a training, and the checks that all settings classes share."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -25,9 +25,9 @@ def _whole(value: float) -> bool:
 
 
 def renamed(**names: str) -> Callable[[type[T]], type[T]]:
-    """Let a settings class know what some settings were called before: `old="new"`.
+    """Class decorator: names that settings had in earlier versions, as `old="new"`.
 
-    Whoever gives an old name is told the new one; files that hold old names are still read.
+    An old name in code raises an error that states the new one; files with old names still load.
     """
 
     def decorate(cls: type[T]) -> type[T]:
@@ -49,7 +49,7 @@ def renamed(**names: str) -> Callable[[type[T]], type[T]]:
 
 
 def with_new_names(settings: Mapping[str, Any], kind: type[Any]) -> dict[str, Any]:
-    """Settings from a file, those of an older version under the names that they have now."""
+    """Settings from a file, with old names replaced by the current ones."""
     names, kinds = getattr(kind, "renamed", {}), {"budget": Budget}
     return {
         names.get(name, name): with_new_names(value, kinds[name])
@@ -63,16 +63,16 @@ def with_new_names(settings: Mapping[str, Any], kind: type[Any]) -> dict[str, An
 @final
 @dataclass(frozen=True)
 class Budget:
-    """How long a training may take, and how it goes.
+    """Length and learning-rate schedule of one training.
 
     Attributes:
-        steps: at the most.
-        batch_size: rows a step; all rows where there are fewer.
-        learning_rate: of Adam, and the step of the proximal maps.
-        check_every: steps between two looks at the validation loss.
-        patience: looks without a better validation loss before the learning rate is cut.
-        lr_decays: how often it is cut; after the last, training ends.
-        lr_decay: factor of a cut.
+        steps: maximum number of steps.
+        batch_size: rows per step; all rows if there are fewer.
+        learning_rate: of Adam, and the step size of the proximal maps.
+        check_every: steps between two validations.
+        patience: validations without improvement before the learning rate decays.
+        lr_decays: number of decays; training ends when patience runs out after the last one.
+        lr_decay: factor by which the learning rate is multiplied.
     """
 
     steps: int = 6000
@@ -96,6 +96,6 @@ class Budget:
 
 
 def require_one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    """Refuse a setting that is none of these words."""
+    """Refuse a setting that is not one of the allowed words."""
     if value not in allowed:
         raise SettingError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}")

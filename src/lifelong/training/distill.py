@@ -1,4 +1,4 @@
-"""Labels softened by what a network answers, for a smaller one to learn from."""
+"""Distillation: labels mixed with a teacher network's probabilities."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from lifelong.tasks.task import Examples, Kind, TensorExamples
 
 
 def distilled(rows: Examples, teacher: Network, kind: Kind, share: float) -> Examples:
-    """The same rows, each label mixed with the teacher's probabilities in this share."""
-    lecture = _Distilled(rows, teacher, kind, share)
+    """The same rows; `share` is the weight of the teacher's probabilities in each label."""
+    softened = _Distilled(rows, teacher, kind, share)
     if share == 0:
         return rows
     if not isinstance(rows, TensorExamples):
-        return lecture
-    return TensorExamples(rows.x, torch.cat([y for _, y in lecture.batches(4096)]))
+        return softened
+    return TensorExamples(rows.x, torch.cat([y for _, y in softened.batches(4096)]))
 
 
 @final
@@ -41,13 +41,13 @@ class _Distilled:
         self, size: int, generator: torch.Generator | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
         for x, y in self.rows.batches(size, generator):
-            # Not yielded from within: who takes the batch would compute without gradients too.
+            # The yield is outside: inside, the caller would run without gradients too.
             with torch.no_grad():
                 mixed = self._mix(y, self.teacher.logits(x))
             yield x, mixed
 
-    def _mix(self, y: Tensor, answer: Tensor) -> Tensor:
+    def _mix(self, y: Tensor, logits: Tensor) -> Tensor:
         if self.kind is Kind.BINARY:
-            return torch.lerp(y, torch.sigmoid(answer), self.share)
-        hits = F.one_hot(y, answer.shape[1]).to(answer.dtype)
-        return torch.lerp(hits, torch.softmax(answer, dim=1), self.share)
+            return torch.lerp(y, torch.sigmoid(logits), self.share)
+        one_hot = F.one_hot(y, logits.shape[1]).to(logits.dtype)
+        return torch.lerp(one_hot, torch.softmax(logits, dim=1), self.share)

@@ -1,14 +1,14 @@
 """The training loop: the only place with an optimiser.
 
-`solve` minimises the mean loss over rows plus penalties. Each step is Adam's on the gradient of the
-loss, then the proximal map of each penalty with the learning rate as its step, so that zeros are
-exact. (Adam scales every coordinate by itself and the map does not: with it the strength of a
-penalty is relative to a gradient of typical size, the same on every scale of the loss.)
-A quadratic pull towards old weights is smooth and belongs to the loss instead: its gradient is
-added to the loss's before Adam, so that both are scaled alike and balance where they should.
+`solve` minimises the mean loss over rows plus penalties. Each step is an Adam step on the gradient
+of the loss, then the proximal map of each penalty with the learning rate as step size, which makes
+zeros exact. Adam rescales each coordinate and the map does not, so the strength of a penalty is
+relative to a gradient of typical size, whatever the scale of the loss.
+A quadratic pull towards old weights is smooth: its gradient is added to that of the loss before
+Adam, so that both are rescaled alike.
 
-The optimiser lives inside one call, unless a problem hands its state on. Surgery happens between
-calls, so no state is ever carried through growth.
+The optimiser lives inside one call, unless a problem passes its state on. Surgery happens between
+calls, so no optimiser state has to survive a change of shape.
 """
 
 import math
@@ -41,7 +41,7 @@ from lifelong.training.snapshots import (
 )
 
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
-Progress: TypeAlias = Callable[[str, int, int], None]  # stage, steps done, steps at the most
+Progress: TypeAlias = Callable[[str, int, int], None]  # stage, steps done, maximum steps
 
 
 class TrainingError(ArithmeticError):
@@ -51,7 +51,7 @@ class TrainingError(ArithmeticError):
 @final
 @dataclass(frozen=True, eq=False)
 class TaskObjective:
-    """What one task asks of the tensors: how its outputs are computed, its loss and its rows."""
+    """The objective of one task: forward pass, loss, training and validation rows."""
 
     forward: Callable[[Tensors, Any], Tensor]
     loss: Loss
@@ -60,39 +60,38 @@ class TaskObjective:
 
 
 class StepHook(Protocol):
-    """What a method does around each step of a training."""
+    """A method's own code before and after each training step."""
 
     def state(self) -> Mapping[str, Tensor]:
-        """The tensors that it changes from step to step, in place: they are kept in checkpoints,
-        and the ones that belong to the best weights are there in the end.
+        """The tensors that it changes in place. They are checkpointed, and after training they are
+        reset to their values at the best weights.
         """
         ...
 
     def before_step(self, tensors: Tensors) -> None:
-        """With the gradients of the loss in place, which it may change."""
+        """Called after the backward pass; may change the gradients."""
         ...
 
     def after_step(self, tensors: Tensors) -> None:
-        """After the optimiser's step, before the proximal maps; it may change the tensors."""
+        """Called after the optimiser step and before the proximal maps; may change the tensors."""
         ...
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What to minimise, and over what.
+    """What to minimise, and over which tensors.
 
     Attributes:
-        stage: its name, for records and messages.
-        tensors: where to start.
-        asks: the task to learn, or several to learn together.
-        movable: the tensors that may move, each with a mask of the entries that may, or None for
-            all. What is not named stays.
+        stage: name of the training, for records and messages.
+        tensors: initial values.
+        objectives: one per task; several are trained together.
+        movable: the trainable tensors, each with a mask of its trainable entries, or None for all.
         penalties: by tensor, applied by their proximal maps.
         pulls: by tensor, applied by their gradients.
-        hook: what a method does around each step that penalties cannot express.
-        adam: the optimiser's state to go on from, empty for none; where it is given the solution
-            has the state in the end.
+        hook: a method's own code around each step, for what penalties cannot express.
+        adam: initial optimiser state, which may be empty. If it is not None, the solution holds the
+            final state.
     """
 
     stage: str
@@ -108,10 +107,10 @@ class Problem:
 @final
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """The tensors with the lowest validation loss that was seen, and what it took.
+    """The tensors with the lowest validation loss, and what the training took.
 
     Attributes:
-        adam: where the problem has one, the optimiser's state after the last step.
+        adam: optimiser state after the last step, if the problem gave an initial one.
     """
 
     tensors: Tensors
@@ -133,17 +132,17 @@ def loss_of(kind: Kind) -> Loss:
 def objective(
     architecture: Architecture, kind: Kind, train: Examples, valid: Examples
 ) -> TaskObjective:
-    """One task on a network of this skeleton."""
+    """The objective of one task on a network of this architecture."""
     return TaskObjective(lambda t, x: logits(architecture, t, x), loss_of(kind), train, valid)
 
 
 @final
 @dataclass(frozen=True)
 class TrainingContext:
-    """Who is told how a learning goes, and where it is kept so that it can go on after a kill."""
+    """Progress callback and checkpoint of a training."""
 
     progress: Progress | None = None
-    journal: Checkpoint | None = None
+    checkpoint: Checkpoint | None = None
 
 
 STANDALONE = TrainingContext()
@@ -155,31 +154,31 @@ def solve(
     generator: torch.Generator,
     context: TrainingContext = STANDALONE,
 ) -> Solution:
-    """Train until the validation loss stops falling; the start counts as a candidate."""
+    """Train until the validation loss stops falling; the initial tensors are a candidate too."""
     _hold_freed_memory()
-    journal = context.journal
-    kept = journal.turn(problem.stage) if journal is not None else None
-    if kept is not None and kept.ended:
-        return _solution_in(kept, problem, generator)
+    checkpoint = context.checkpoint
+    saved = checkpoint.turn(problem.stage) if checkpoint is not None else None
+    if saved is not None and saved.ended:
+        return _solution_in(saved, problem, generator)
     training = _Loop(problem, budget, generator)
-    if kept is None:
+    if saved is None:
         training.start()
     else:
-        training.restore(kept)
+        training.restore(saved)
     while not training.over:
         training.train_until_validation()
         if context.progress is not None:
             context.progress(problem.stage, training.at.taken, budget.steps)
-        if journal is not None:
-            journal.keep(training.snapshot)
+        if checkpoint is not None:
+            checkpoint.keep(training.snapshot)
     solution = training.solution()
-    if journal is not None:
-        journal.end(_snapshot_of(solution, problem, generator))
+    if checkpoint is not None:
+        checkpoint.end(_snapshot_of(solution, problem, generator))
     return solution
 
 
 def _snapshot_of(solution: Solution, problem: Problem, generator: torch.Generator) -> StageSnapshot:
-    """A training that has ended."""
+    """Snapshot of a training that has ended."""
     outcome = Outcome(solution.loss, solution.steps, solution.seconds)
     moved = {name: solution.tensors[name] for name in problem.movable}
     parts = {"now": moved, "hook": _hook_state(problem), "adam": solution.adam}
@@ -187,7 +186,7 @@ def _snapshot_of(solution: Solution, problem: Problem, generator: torch.Generato
 
 
 def _solution_in(snapshot: StageSnapshot, problem: Problem, generator: torch.Generator) -> Solution:
-    """What an ended training came to, without training again."""
+    """The solution of a training that ended before the restart."""
     moved = {name: torch.empty_like(problem.tensors[name].detach()) for name in problem.movable}
     adam = {} if problem.adam is None else Adam(moved, problem.adam).state()
     fill({"now": moved, "hook": _hook_state(problem), "adam": adam}, snapshot)
@@ -202,11 +201,11 @@ def _hook_state(problem: Problem) -> Mapping[str, Tensor]:
 
 
 def _hold_freed_memory() -> None:
-    """Let the C library keep what a step frees for the next one, in place of giving it back to the
-    system, which hands it out again page by page: a quarter of a step's time.
+    """Make glibc keep the memory that a step frees; returning it to the system and getting it back
+    page by page takes a quarter of a step's time.
 
-    glibc keeps up to twice the size of the largest mapped block that was ever freed, if that is at
-    most 32 MB. These bytes are never touched; elsewhere nothing happens.
+    glibc keeps up to twice the size of the largest mapped block ever freed, up to 32 MB. This block
+    is never touched; with other C libraries nothing happens.
     """
     torch.empty(31 * 2**20, dtype=torch.uint8)
 
@@ -227,7 +226,7 @@ def _mean_loss(objective: TaskObjective, tensors: Tensors) -> float:
 
 @final
 class _Loop:
-    """A problem in the course of being solved: what moves, the optimiser, and the rows to come."""
+    """A running training: trainable tensors, optimiser, and position in the data."""
 
     def __init__(self, problem: Problem, budget: Budget, generator: torch.Generator) -> None:
         self._since = time.perf_counter()
@@ -247,7 +246,7 @@ class _Loop:
         self._adam = Adam(self._moving, problem.adam)
 
     def start(self) -> None:
-        """The start is the first candidate."""
+        """Record the initial tensors as the first candidate."""
         self._best.offer(validation_loss(self._problem.objectives, self.tensors))
 
     @property
@@ -255,7 +254,7 @@ class _Loop:
         return self.at.ended or self.at.taken >= self._budget.steps
 
     def train_until_validation(self) -> None:
-        """Take some steps, look at the validation loss, and cut the rate or end if need be."""
+        """Train up to the next validation, then decay the learning rate or end if need be."""
         at, budget, problem = self.at, self._budget, self._problem
         for _ in range(min(budget.check_every, budget.steps - at.taken)):
             self.step(at.rate)
@@ -293,7 +292,7 @@ class _Loop:
         return snapshot_of(self._problem.stage, at, parts, self._generator)
 
     def restore(self, snapshot: StageSnapshot) -> None:
-        """Be what wrote this page, to the bit."""
+        """Restore the saved state, bit-exactly."""
         self.at = at = facts_in(snapshot, LoopState)
         budget = self._budget
         if not (
@@ -306,12 +305,12 @@ class _Loop:
         self._since -= self.at.seconds
         self._best.loss = self.at.best
         self._restart()
-        kept = {"now": self._state(), "best": self._best.kept, "adam": self._adam.state()}
-        fill(kept, snapshot)
-        states = [torch.zeros_like(self._generator.get_state()) for _ in self._passes]
-        fill({"pass": {str(number): state for number, state in enumerate(states)}}, snapshot)
-        for passes, state, count in zip(self._passes, states, at.consumed, strict=True):
-            set_state(self._generator, state, snapshot)
+        state = {"now": self._state(), "best": self._best.kept, "adam": self._adam.state()}
+        fill(state, snapshot)
+        starts = [torch.zeros_like(self._generator.get_state()) for _ in self._passes]
+        fill({"pass": {str(number): start for number, start in enumerate(starts)}}, snapshot)
+        for passes, start, count in zip(self._passes, starts, at.consumed, strict=True):
+            set_state(self._generator, start, snapshot)
             passes.skip(count)
         set_generator(self._generator, snapshot)
 
@@ -319,11 +318,11 @@ class _Loop:
         return time.perf_counter() - self._since
 
     def _restart(self) -> None:
-        """Go on from where the tensors are, with no memory of earlier steps."""
+        """Reset the optimiser; the tensors stay as they are."""
         self._adam = Adam(self._moving, None if self._problem.adam is None else {})
 
     def _state(self) -> dict[str, Tensor]:
-        """Everything that a step changes but the optimiser."""
+        """Everything that a step changes, except the optimiser state."""
         moving = {name: tensor.detach() for name, tensor in self._moving.items()}
         return {**moving, **under("hook", _hook_state(self._problem))}
 
@@ -336,7 +335,7 @@ class _Loop:
             loss = objective.loss(objective.forward(self.tensors, x), y)
             (loss if len(objectives) == 1 else loss / len(objectives)).backward()
         with torch.no_grad():
-            # With a gradient of zero Adam leaves an entry as it is, to the bit.
+            # With a zero gradient Adam leaves an entry bit-exactly as it is.
             for name, mask in self._masks.items():
                 gradient_of(self._moving[name]).mul_(mask)
             self._move(rate)
@@ -361,7 +360,7 @@ def _apply(penalty: Penalty, tensor: Tensor, mask: Tensor | None, step: float) -
 
 
 def require_finite(loss: float, stage: str, when: str) -> None:
-    """Stop a training whose loss says nothing any more."""
+    """Stop a training that diverged."""
     if not math.isfinite(loss):
         raise TrainingError(
             f"{stage}: the validation loss became {loss} {when}; a smaller learning_rate, "

@@ -1,4 +1,4 @@
-"""All tasks at once, each on the network as it knows it: DNN-MTL and DEN-Finetune."""
+"""Multi-task training for DNN-MTL and DEN-Finetune: each task on its own view of the network."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,8 +31,8 @@ def train_multitask(
     generator: torch.Generator,
     context: TrainingContext = STANDALONE,
 ) -> tuple[GrowingNetwork, Solution]:
-    """Train every tensor on the mean loss of these tasks, a batch of each per step, with
-    Equation 2's penalty on the weights.
+    """Train every tensor on the mean loss of these tasks, one batch per task and step, with the
+    penalty of Equation 2 on the weights.
     """
     objectives = _objectives(known, tasks)
     tensors = known.everything()
@@ -62,10 +62,10 @@ def _objectives(known: GrowingNetwork, tasks: Sequence[Task]) -> list[TaskObject
 
 
 def share_all_units(known: GrowingNetwork) -> GrowingNetwork:
-    """The same network, all of which every task knows: its head reads the later units too.
+    """The same network with every unit visible to every task.
 
-    At first it reads nothing from them, so the answers stay as they are but for what units that
-    were already read take from later ones.
+    Head weights on later units start at zero. Predictions change only where a task's old units
+    receive from later ones.
     """
     tasks = tuple(
         replace(one, private=known.without_stamps(number).only(one.private))
@@ -78,10 +78,10 @@ def share_all_units(known: GrowingNetwork) -> GrowingNetwork:
 def shrink_and_perturb(
     known: GrowingNetwork, make: Initialise, shrink: float, perturb: float
 ) -> GrowingNetwork:
-    """The same structure, with every tensor shrunk to a share of itself and fresh noise added.
+    """The same structure with every tensor scaled by `shrink` plus `perturb` times a fresh one.
 
-    Weights that have fitted their data closely are a poor start for learning more of it: training
-    ends where it began. Shrunk and perturbed (Ash and Adams, 2020) they are a good one.
+    Weights that fit their data closely are a poor start for training on more of it. Shrinking and
+    perturbing them (Ash and Adams, 2020) makes a good one.
     """
 
     def moved(tensors: Tensors) -> dict[str, Tensor]:
@@ -96,7 +96,7 @@ def shrink_and_perturb(
 
 
 def _refuse_another(known: GrowingNetwork, learned: LearnedTask, task: Task) -> None:
-    """Refuse data that goes by the name of a task and is another's."""
+    """Refuse data that has a learned task's name but another kind, outputs or input shape."""
     came = (task.kind.value, task.outputs, task.shape)
     expected = (learned.kind.value, learned.outputs, known.architecture.layout.inputs)
     if came != expected:

@@ -1,6 +1,6 @@
-"""What a training is made of: passes over its rows, the steps of Adam, the best weights so far.
+"""The parts of a training: passes over the rows, Adam, and the best weights so far.
 
-Each can tell all that its next move depends on, so that a training can go on from a page.
+Each exposes its full state, so that a training can resume from a checkpoint.
 """
 
 import math
@@ -15,7 +15,7 @@ from lifelong.networks.layout import Tensors
 
 
 class Batches(Protocol):
-    """Rows, in batches of (what a forward pass takes, labels). `Examples` of a task are such."""
+    """Rows in batches of (input of the forward pass, labels), such as a task's `Examples`."""
 
     def __len__(self) -> int: ...
 
@@ -26,7 +26,7 @@ class Batches(Protocol):
 
 @final
 class Passes:
-    """Batches without end: pass after pass over the rows, each in an order of its own."""
+    """Endless batches: pass after pass over the rows, reshuffled for each pass."""
 
     def __init__(self, rows: Batches, size: int, generator: torch.Generator) -> None:
         self._rows, self._size, self._generator = rows, size, generator
@@ -43,7 +43,7 @@ class Passes:
         return batch
 
     def skip(self, count: int) -> None:
-        """Be after so many batches of a pass that begins here."""
+        """Advance by `count` batches."""
         for _ in range(count):
             next(self)
 
@@ -57,11 +57,11 @@ class Passes:
 class Adam:
     """Adam (Kingma and Ba, 2015) by PyTorch's fused kernel.
 
-    The functional form: `torch.optim.Adam` looks up its options and the state of every tensor each
-    time, which for a small network takes as long as all of its arithmetic.
+    The functional form: `torch.optim.Adam` looks up its options and the state of every tensor in
+    each step, which for a small network takes as long as the arithmetic.
     """
 
-    def __init__(self, moving: Tensors, going_on: Tensors | None = None) -> None:
+    def __init__(self, moving: Tensors, initial: Tensors | None = None) -> None:
         def zeros() -> dict[str, Tensor]:
             return {name: torch.zeros_like(tensor.detach()) for name, tensor in moving.items()}
 
@@ -70,11 +70,11 @@ class Adam:
         parts = (moving, self._means, self._squares, self._taken)
         self._each = list(zip(*(part.values() for part in parts), strict=True))
         for name, tensor in self.state().items():
-            if going_on is not None and name in going_on:
-                tensor.copy_(going_on[name])
+            if initial is not None and name in initial:
+                tensor.copy_(initial[name])
 
     def state(self) -> dict[str, Tensor]:
-        """All that the next step depends on, each name with that of its tensor behind a slash."""
+        """All that the next step depends on, as "mean/NAME", "square/NAME" and "taken/NAME"."""
         means, squares = under("mean", self._means), under("square", self._squares)
         return {**means, **squares, **under("taken", self._taken)}
 
@@ -102,14 +102,14 @@ class Adam:
         )
 
     def _count_still_tensors(self) -> None:
-        """Every step counts for every tensor, whichever of them it moves."""
+        """Tensors without a gradient count the step too."""
         for tensor, _, _, taken in self._each:
             if tensor.grad is None:
                 taken += 1
 
 
 def gradient_of(tensor: Tensor) -> Tensor:
-    """Of a tensor that moves; zero if no loss depends on it."""
+    """Gradient of a trainable tensor; zero if no loss depends on it."""
     if tensor.grad is None:
         tensor.grad = torch.zeros_like(tensor)
     return tensor.grad
@@ -117,7 +117,7 @@ def gradient_of(tensor: Tensor) -> Tensor:
 
 @final
 class Best:
-    """The best state so far. Only what moves is copied."""
+    """The best state so far."""
 
     def __init__(self, state: Tensors) -> None:
         self._state = state
@@ -141,5 +141,5 @@ def _copy(sources: Tensors, targets: Tensors) -> None:
 
 
 def under(prefix: str, tensors: Tensors) -> dict[str, Tensor]:
-    """With this in front of every name."""
+    """The tensors with a prefix and a slash before every name."""
     return {f"{prefix}/{name}": tensor for name, tensor in tensors.items()}

@@ -1,4 +1,4 @@
-"""Penalties and their proximal maps; they know what a tensor is, and nothing of data or networks.
+"""Penalties and their proximal maps.
 
 The proximal map of a penalty p with step s sends w to the minimiser over v of
 `p(v) + |v - w|^2 / (2 s)`. Each map here is exact, and its zeros are exact zeros.
@@ -68,7 +68,7 @@ class KernelGroup:
 @final
 @dataclass(frozen=True)
 class SparseGroup:
-    """`mu * sum |w| + gamma * sum |W[unit]|_2`, a group the incoming weights of a unit (Eq. 5).
+    """`mu * sum |w| + gamma * sum |W[unit]|_2`; a group is a unit's incoming weights (Eq. 5).
 
     The map of the sum is the map of the l1 part followed by that of the group part.
     """
@@ -100,7 +100,7 @@ class Quadratic:
         return (w + pull * self.center) / (1 + pull)
 
     def __add__(self, other: "Quadratic") -> "Quadratic":
-        """Two pulls at once, which but for a constant are one pull towards their weighted mean."""
+        """Up to a constant, the sum of two pulls is one pull towards their weighted mean."""
         weight = self.weight + other.weight
         share = torch.where(weight > 0, self.weight / weight, 0.0)
         return Quadratic(weight, other.center + share * (self.center - other.center))
@@ -111,7 +111,7 @@ class Quadratic:
 class Around:
     """A penalty on the distance from a center instead of from zero.
 
-    Under an l1 or a group penalty an entry that need not move stays exactly at its center.
+    Under an l1 or group penalty an entry that need not move stays exactly at its center.
     """
 
     center: Tensor
@@ -121,15 +121,14 @@ class Around:
         return self.penalty.value(w - self.center)
 
     def prox(self, w: Tensor, step: float) -> Tensor:
-        # An exact zero leaves the center as it is, so what did not move does not change. In place:
-        # the difference is a tensor of its own, and memory is what this takes time for.
+        # In place: the difference is a new tensor, and allocation dominates the cost.
         return self.penalty.prox(w - self.center, step).add_(self.center)
 
 
 @final
 @dataclass(frozen=True)
 class Sum:
-    """An l2 penalty on top of another one; the map stays exact because l2 only rescales."""
+    """The sum of a penalty and an l2 penalty; the map stays exact because l2 only rescales."""
 
     penalty: Penalty
     l2: SquaredL2
@@ -143,17 +142,17 @@ class Sum:
 
 
 def sparsity(spec: TensorSpec, mu: float) -> Penalty:
-    """Equation 2's penalty: l1, or for a convolution the (2,1)-norm over its kernels."""
+    """The penalty of Equation 2: l1, or for a convolution the (2,1)-norm over its kernels."""
     return KernelGroup(mu) if spec.kernel else L1Norm(mu)
 
 
 def sparse_weights(specs: Mapping[str, TensorSpec], mu: float) -> dict[str, Penalty]:
-    """Equation 2's penalty on those of these tensors that are weights."""
+    """The penalty of Equation 2 on each of these tensors that is a weight."""
     return {name: sparsity(spec, mu) for name, spec in specs.items() if spec.kind == "weight"}
 
 
 def _norms(w: Tensor, keep: int) -> Tensor:
-    """Length of each group; a group is all entries behind the first `keep` axes."""
+    """Norm of each group; a group is all entries behind the first `keep` axes."""
     norms: Tensor = torch.linalg.vector_norm(w.reshape(*w.shape[:keep], -1), dim=keep)
     return norms
 

@@ -1,7 +1,7 @@
-"""A training on a page of a journal: what is written there, and how it is read back.
+"""Conversion of a training to a `StageSnapshot` and back.
 
-What is read may be damaged or of another training: all of it is checked against what is expected,
-and whatever does not fit is a `CheckpointError`.
+A snapshot may be damaged or belong to another training: everything read is checked, and a mismatch
+raises `CheckpointError`.
 """
 
 import math
@@ -20,10 +20,10 @@ Facts = TypeVar("Facts")
 
 @final
 class LoopState(msgspec.Struct, forbid_unknown_fields=True):
-    """How far a training is.
+    """Position of a running training.
 
     Attributes:
-        consumed: of each task's rows, batches since the pass over them began.
+        consumed: batches used of the current pass, per task.
     """
 
     rate: float
@@ -38,7 +38,7 @@ class LoopState(msgspec.Struct, forbid_unknown_fields=True):
 
 @final
 class Outcome(msgspec.Struct, forbid_unknown_fields=True):
-    """What a training came to, besides tensors."""
+    """Result of an ended training, without its tensors."""
 
     loss: float
     steps: int
@@ -48,7 +48,7 @@ class Outcome(msgspec.Struct, forbid_unknown_fields=True):
 def snapshot_of(
     stage: str, facts: LoopState | Outcome, parts: Mapping[str, Tensors], generator: torch.Generator
 ) -> StageSnapshot:
-    """A training that is running or has ended, and what the generator will draw next."""
+    """Snapshot of a running or ended training, with the state of the generator."""
     tensors = {
         f"{part}/{name}": tensor for part, named in parts.items() for name, tensor in named.items()
     }
@@ -64,9 +64,7 @@ def facts_in(snapshot: StageSnapshot, kind: type[Facts]) -> Facts:
 
 
 def fill(parts: Mapping[str, Tensors], snapshot: StageSnapshot) -> None:
-    """Copy what was kept into tensors that lie in memory as they did: the layout may change how a
-    product rounds.
-    """
+    """Copy saved values into existing tensors, because the memory layout may affect rounding."""
     for part, targets in parts.items():
         for name, target in targets.items():
             target.copy_(_like(target, snapshot, part, name))
@@ -82,7 +80,7 @@ def _like(target: Tensor, snapshot: StageSnapshot, part: str, name: str) -> Tens
 
 
 def set_generator(generator: torch.Generator, snapshot: StageSnapshot) -> None:
-    """Let the generator draw next what it would have drawn when the page was written."""
+    """Restore the generator's state from the snapshot."""
     state = generator.get_state()
     fill({"generator": {"": state}}, snapshot)
     set_state(generator, state, snapshot)

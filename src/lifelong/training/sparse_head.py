@@ -1,4 +1,4 @@
-"""Equation 3: a sparse linear head on features that are computed once.
+"""Equation 3: a sparse linear head on fixed features.
 
 Minimises `mean loss(features @ W.T + b) + mu * |W|_1` with b free. The problem is convex and is
 solved, in double precision, until the optimality condition holds to a stated tolerance:
@@ -7,11 +7,11 @@ solved, in double precision, until the optimality condition holds to a stated to
     |gradient_j| <= mu + tolerance * mu_max               where it is,
 
 and the same for b without mu. `mu_max` is the smallest mu whose head is all zero; mu is given as a
-share of it, so that it means the same on every data set. Binary outputs are problems of their own,
-each with its own mu_max; classes under a softmax are one problem.
+share of it, so that it means the same on every data set. Each binary output is a separate problem
+with its own mu_max; classes under a softmax are one problem.
 
-Features are centred: with a free intercept the weights do not change, and solvers get faster. The
-condition is met, and `gap` measured, on centred features.
+Features are centred: with a free intercept this leaves the weights unchanged and speeds up the
+solvers. The condition holds, and `gap` is measured, on centred features.
 """
 
 import math
@@ -26,13 +26,13 @@ from torch import Tensor
 from lifelong.tasks.task import Kind
 
 TOLERANCE = 1e-3  # of mu_max
-NOTHING = 1e-12  # a mu_max of this size is rounding: no feature tells anything of the labels
+NOTHING = 1e-12  # a mu_max this small is rounding error: no feature correlates with the labels
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class SparseHead:
-    """A solved head: one row of weights and one bias an output.
+    """A solved head: one row of weights and one bias per output.
 
     `gap` is the largest violation of the optimality condition, as a share of mu_max.
     """
@@ -48,7 +48,7 @@ def fit_sparse_head(
 ) -> SparseHead:
     """Solve Equation 3 with mu = strength * mu_max."""
     columns, mean = _centred(features)
-    strength = min(strength, 1.0)  # beyond mu_max the head is zero and stays so
+    strength = min(strength, 1.0)  # from mu_max on the head is zero
     if kind is Kind.BINARY:
         parts = [_fit_binary(columns, y, strength) for y in labels.double().T]
         weight = torch.stack([part.weight for part in parts])
@@ -59,16 +59,14 @@ def fit_sparse_head(
         fit = _fit_classes(columns, F.one_hot(labels, outputs).double().T.contiguous(), strength)
         weight, bias, mu_max, gap = fit.weight, fit.bias, fit.mu_max, fit.gap
     bias = bias - weight @ mean
-    # Contiguous, as it will be when it was saved and loaded: the layout may change how a product
-    # rounds.
+    # Contiguous, as after saving and loading: the memory layout may affect rounding.
     weight = weight.to(features.dtype).contiguous()
     return SparseHead(weight, bias.to(features.dtype), mu_max, gap)
 
 
 def _centred(features: Tensor) -> tuple[Tensor, Tensor]:
-    """The features in double precision, and their means, as the solvers want them: centred, each a
-    row, and a last row of ones for the intercept. Rows of data come last because a softmax along
-    them is several times as fast.
+    """The centred features in double precision, one per row, with a last row of ones for the
+    intercept; and their means. Examples come last because the softmax is several times faster so.
     """
     rows, units = features.shape
     columns = torch.ones(units + 1, rows, dtype=torch.float64, device=features.device)
@@ -86,7 +84,7 @@ def _violation(weight: Tensor, gradient: Tensor, mu: Tensor | float) -> float:
 
 
 def _fit_binary(columns: Tensor, y: Tensor, strength: float) -> SparseHead:
-    """Proximal Newton: a handful of weighted least-squares problems, each of the head's own size.
+    """Proximal Newton: a few weighted least-squares problems of the head's size.
 
     The intercept is the last coordinate, with a threshold of zero.
     """
@@ -117,14 +115,14 @@ def _fit_binary(columns: Tensor, y: Tensor, strength: float) -> SparseHead:
 
 
 def _thresholds(columns: Tensor, mu: float) -> Tensor:
-    """Of each coordinate: zero for the intercept."""
+    """One per coordinate; zero for the intercept."""
     thresholds = torch.full_like(columns[:, 0], mu)
     thresholds[-1] = 0
     return thresholds
 
 
 def _backtrack(objective: Callable[[Tensor], Tensor], v: Tensor, goal: Tensor) -> Tensor:
-    """The farthest point towards the goal, halving, at which the objective is lower."""
+    """Halve the step towards the goal until the objective decreases."""
     before, share = objective(v), 1.0
     while share > 1e-6:
         candidate = v + share * (goal - v)
@@ -135,9 +133,9 @@ def _backtrack(objective: Callable[[Tensor], Tensor], v: Tensor, goal: Tensor) -
 
 
 def _fit_classes(columns: Tensor, hits: Tensor, strength: float) -> SparseHead:
-    """Accelerated proximal steps in the metric of the features, of whose products the curvature of
-    a softmax is at most half: correlated features do not slow it down, and a step needs one pass
-    over the rows.
+    """Accelerated proximal steps in the metric of half the features' Gram matrix, which bounds the
+    curvature of a softmax: correlated features do not slow it down, and a step needs one pass over
+    the rows.
     """
     rows = hits.shape[1]
     share = hits.mean(dim=1)
@@ -164,14 +162,14 @@ def _fit_classes(columns: Tensor, hits: Tensor, strength: float) -> SparseHead:
 
 @final
 class _Curvature:
-    """A quadratic model of a loss: the same curvature for each column of what is fitted."""
+    """A quadratic model of a loss, with the same curvature for each fitted column."""
 
     def __init__(self, curvature: Tensor) -> None:
-        # A dead unit's feature has no curvature at all.
+        # The ridge is for features of dead units, which have no curvature.
         ridge = 1e-10 * curvature.diagonal().mean()
         self._curvature = curvature.clone()
         self._curvature.diagonal().add_(ridge)
-        # In units of its own curvature each coordinate moves at the same pace.
+        # Rescaled by its own curvature, each coordinate converges at a similar rate.
         self._unit = self._curvature.diagonal().rsqrt()
         self._scaled = self._curvature * self._unit[:, None] * self._unit
         self._step = 1 / float(torch.linalg.eigvalsh(self._scaled)[-1])
@@ -211,10 +209,7 @@ def _accelerated(
     every: int,
     limit: int,
 ) -> Tensor:
-    """Steps with momentum (FISTA), which starts anew whenever it points uphill.
-
-    Whether it is `done` is asked `every` so many steps.
-    """
+    """FISTA with momentum restart whenever it points uphill; `done` is checked `every` n steps."""
     at, ahead, momentum = start, start, 1.0
     for iteration in range(1, limit + 1):
         new = advance(ahead)

@@ -1,4 +1,4 @@
-"""The methods that DEN is measured against, one file each."""
+"""The methods that DEN is compared with, one per file."""
 
 from lifelong.learners.baselines.ewc import EWC, EWCSettings
 from lifelong.learners.baselines.finetune import Finetuning

@@ -1,10 +1,10 @@
 """DNN-EWC: elastic weight consolidation (Kirkpatrick et al., 2017; online: Schwarz et al., 2018).
 
-While a task is learned, each weight is held where earlier tasks want it, as strongly as their
-answers depend on it: `strength / 2 * sum_t F_t (w - w_t)^2`, with Fisher's information F_t.
+While a task is learned, each weight is held at its value after each earlier task t, by the Fisher
+information F_t of that task: `strength / 2 * sum_t F_t (w - w_t)^2`.
 
-The sum over tasks is again one quadratic: its weight is the sum of the F_t, its center their
-weighted mean of the w_t. So what is kept does not grow with the number of tasks.
+The sum over tasks is again one quadratic: its weight is the sum of the F_t, its center the weighted
+mean of the w_t. So the memory does not grow with the number of tasks.
 """
 
 from collections.abc import Mapping
@@ -28,14 +28,14 @@ class EWCSettings(SequentialSettings):
 
     Attributes:
         strength: lambda.
-        labels: of Fisher's information, "all" that the network could answer, each by its
-            probability; "sampled" from its answers, or the "true" ones.
-        examples: that it is estimated from; all training rows if None.
-        tasks: "separate", each task holds its own weights w_t; or "online", all hold the last
-            ones, and what is older counts less.
-        decay: gamma of online EWC, how much of the importance is left after each task.
-        adam: "anew" for each task, or "carried" on: a fresh Adam's first steps are as long for
-            weights that hardly matter as for all others, and what they undo is not all mended.
+        labels: for the Fisher information: "all", weighted by the network's probabilities;
+            "sampled" from these probabilities; or the "true" ones.
+        examples: number of rows that it is estimated from; all training rows if None.
+        tasks: "separate" holds each task's own weights w_t; "online" holds the last weights, with
+            decaying importance.
+        decay: gamma of online EWC, the share of the importance that is left after each task.
+        adam: "anew" for each task, or "carried" over: the first steps of a fresh Adam are equally
+            long for all weights, important or not, and part of that damage remains.
     """
 
     strength: float = 100.0
@@ -84,5 +84,5 @@ class EWC(SequentialLearner[EWCSettings]):
 
 
 def _held(known: GrowingNetwork, name: str) -> Quadratic:
-    """How all earlier tasks together hold a tensor, before lambda."""
+    """The penalty of all earlier tasks on a tensor, before lambda."""
     return Quadratic(known.memory[f"importance/{name}"], known.memory[f"center/{name}"])

@@ -1,4 +1,4 @@
-"""DNN: the base network, trained on each task in turn, with nothing done against forgetting."""
+"""DNN: the base network, fine-tuned on one task after another, without any defence."""
 
 from typing import ClassVar, final
 
@@ -8,7 +8,7 @@ from lifelong.learners.baselines.settings import SequentialSettings
 
 @final
 class Finetuning(SequentialLearner[SequentialSettings]):
-    """Each task starts from the weights that the one before has left."""
+    """Each task starts from the weights after the previous one."""
 
     method: ClassVar[str] = "DNN"
     settings_type = SequentialSettings

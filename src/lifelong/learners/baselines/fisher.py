@@ -1,11 +1,11 @@
-"""How much the likelihood of a network's answers depends on each weight: the diagonal of Fisher's
-information matrix, the mean over examples of the squared gradient of log p(label | example).
+"""The diagonal of the Fisher information matrix: the mean over examples of the squared gradient of
+log p(label | example), for each weight.
 
-The square of a gradient's mean is not the mean of its square, so each example's gradient is needed
-by itself; but it need not be formed. A linear layer's gradient for one example is the product of
-the slope at its outputs with its inputs, so that the sum of the squares over examples is one matrix
-product of squared slopes and squared inputs: no more work than a step of training. A convolution
-adds over positions before it squares, which takes a product for each example.
+Gradients have to be squared per example, but need not be formed. For a linear layer, the gradient
+of one example is the outer product of the gradient at its outputs and its inputs, so the sum of
+squares over examples is one matrix product of squared output gradients and squared inputs: no more
+work than a training step. A convolution sums over positions before squaring, which takes one
+product per example.
 """
 
 from collections.abc import Iterator
@@ -21,17 +21,17 @@ from lifelong.networks.sequential import Sequential
 from lifelong.tasks.task import Examples, Kind
 from lifelong.training.budget import require, require_one_of
 
-# Whose labels: the definition is the expectation over the network's own answers, and takes "all" of
-# them, each as often as the network believes in it; or one is "sampled" for each example; or they
-# are the data's, the "true" ones (the "empirical" Fisher information). A network that is sure of
-# its answers seldom draws another, so that a sample then rests on a handful of examples.
+# The definition is the expectation over the network's own predictions: over "all" labels, weighted
+# by their probabilities, or over one label "sampled" per example. "true" takes the labels of the
+# data (the empirical Fisher information). A confident network seldom samples another label, so the
+# sampled estimate then rests on a few examples.
 Labels: TypeAlias = Literal["all", "sampled", "true"]
 
-_CHUNK, _CHUNK_OF_IMAGES = 1000, 50  # rows at once: convolutions unfold theirs
+_CHUNK, _CHUNK_OF_IMAGES = 1000, 50  # rows at once; fewer images, because they are unfolded
 
 
 def require_fisher(labels: str, examples: int | None) -> None:
-    """Refuse settings of Fisher's information that are out of their range."""
+    """Refuse settings of the Fisher information that are out of range."""
     require_one_of("labels", labels, get_args(Labels))
     if examples is not None:
         whole = isinstance(examples, int)
@@ -47,7 +47,7 @@ def fisher(
     examples: int | None,
     generator: torch.Generator,
 ) -> dict[str, Tensor]:
-    """For every tensor of the network, from this many examples of the rows, or all of them."""
+    """Fisher information per tensor, estimated from this many examples, or all if None."""
     sums = {name: torch.zeros_like(tensor) for name, tensor in network.tensors.items()}
     seen = 0
     for x, y in _first(rows, len(rows) if examples is None else examples, generator):
@@ -57,7 +57,7 @@ def fisher(
 
 
 def fisher_after(outcome: TaskOutcome, labels: Labels, examples: int | None) -> dict[str, Tensor]:
-    """Of a network that was just trained, on the rows it was trained on."""
+    """Fisher information of the trained network on its training rows."""
     return fisher(
         outcome.network,
         outcome.task.kind,
@@ -125,7 +125,7 @@ def _traced(
 def _slopes(
     kind: Kind, logits: Tensor, y: Tensor, labels: Labels, generator: torch.Generator
 ) -> list[Tensor]:
-    """Of minus the log likelihood at the outputs, for each alternative whose squares add up."""
+    """Gradients of the negative log-likelihood at the outputs; their squares are to be summed."""
     if labels == "all":
         return _all_slopes(kind, logits)
     answers = y if labels == "true" else _drawn(kind, logits, generator)
@@ -135,10 +135,10 @@ def _slopes(
 
 
 def _all_slopes(kind: Kind, logits: Tensor) -> list[Tensor]:
-    """Each answer's, by the root of its share, so that its square counts by that share.
+    """One gradient per label, scaled by the root of its probability, which then weights its square.
 
-    The outputs of a binary task are independent: of the products of two the expectation is zero,
-    and each output's variance is left.
+    The outputs of a binary task are independent: the expectation of a product of two is zero, and
+    the variance of each output is left.
     """
     if kind is Kind.BINARY:
         p = torch.sigmoid(logits)
@@ -150,7 +150,7 @@ def _all_slopes(kind: Kind, logits: Tensor) -> list[Tensor]:
 
 
 def _drawn(kind: Kind, logits: Tensor, generator: torch.Generator) -> Tensor:
-    """Labels as the network believes them to be, drawn on the CPU for the sake of the seed."""
+    """Labels sampled from the network's probabilities, on the CPU for reproducibility."""
     if kind is Kind.BINARY:
         chance = torch.rand(logits.shape, generator=generator).to(logits.device)
         return (chance < torch.sigmoid(logits)).to(logits.dtype)

@@ -1,8 +1,8 @@
 """IMM: incremental moment matching (Lee et al., 2017), by the mean or by the mode.
 
-Each task is learned from the weights of the task before, held near them by an l2 pull ("weight" and
-"L2 transfer"), and then all tasks' weights are merged into the ones that answer: by their mean, or
-by the mode of the product of Gaussians around each with Fisher's information as precision,
+Each task starts from the weights of the previous task and is held near them by an l2 pull ("weight"
+and "L2 transfer"). Then the weights of all tasks are merged for prediction: by their mean, or by
+the mode of the product of Gaussians around each, with the Fisher information as precision,
 `sum_t F_t w_t / sum_t F_t`.
 """
 
@@ -30,10 +30,10 @@ class IMMSettings(SequentialSettings):
     Attributes:
         merge: "mean" or "mode".
         transfer: strength of the pull `transfer * |w - w_before|^2` while a task is learned.
-        labels: of Fisher's information (for the mode), "all", "sampled" or "true".
-        examples: that it is estimated from; all training rows if None.
-        floor: added to Fisher's information, so that weights that no task depends on are
-            averaged and not thrown about.
+        labels: for the Fisher information (mode only), "all", "sampled" or "true".
+        examples: number of rows that it is estimated from; all training rows if None.
+        floor: added to the Fisher information, so that weights that no task depends on are
+            averaged.
     """
 
     merge: Literal["mean", "mode"] = "mode"
@@ -52,7 +52,7 @@ class IMMSettings(SequentialSettings):
 
 @final
 class IMM(SequentialLearner[IMMSettings]):
-    """What answers is the merged network; what learns the next task is the last one, unmerged."""
+    """Predicts with the merged network; the next task starts from the last, unmerged one."""
 
     method: ClassVar[str] = "IMM"
     settings_type = IMMSettings
@@ -61,7 +61,7 @@ class IMM(SequentialLearner[IMMSettings]):
         return {name: known.memory[f"last/{name}"] for name in known.shared}
 
     def _pulls(self, known: GrowingNetwork) -> Mapping[str, Quadratic]:
-        twice = 2 * self.settings.transfer  # of the half that Quadratic takes
+        twice = 2 * self.settings.transfer  # Quadratic halves it
         return {n: Quadratic(torch.full_like(t, twice), t) for n, t in self._start(known).items()}
 
     def _keep(self, outcome: TaskOutcome) -> MethodMemory:
@@ -77,7 +77,7 @@ class IMM(SequentialLearner[IMMSettings]):
         return MethodMemory(merged, memory)
 
     def _precision(self, outcome: TaskOutcome) -> Mapping[str, Tensor]:
-        """Of the Gaussian around this task's weights; the same for all if the mean is taken."""
+        """Precision of the Gaussian around this task's weights; 1 for all if merged by the mean."""
         tensors, settings = outcome.network.tensors, self.settings
         if settings.merge == "mean":
             return {name: torch.ones_like(tensor) for name, tensor in tensors.items()}

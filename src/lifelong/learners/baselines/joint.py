@@ -17,7 +17,7 @@ from lifelong.training.multitask import train_multitask
 
 @final
 class Joint(Learner[TrainingSettings]):
-    """The batch model: it must be given every task's data together, by `learn_together`."""
+    """Multi-task learning: needs the data of all tasks at once, by `learn_together`."""
 
     method: ClassVar[str] = "DNN-MTL"
     settings_type = TrainingSettings
@@ -35,9 +35,9 @@ class Joint(Learner[TrainingSettings]):
     def learn_together(
         self, tasks: Sequence[Task], *, checkpoint: str | Path | None = None
     ) -> TaskRecord:
-        """Learn all tasks at once, in place of whatever was learned before.
+        """Learn all tasks at once, replacing whatever was learned before.
 
-        With a `checkpoint` directory, as in `learn`.
+        `checkpoint` is a directory, as in `learn`.
         """
         names = [task.name for task in tasks]
         if len(set(names)) < len(names):

@@ -12,14 +12,14 @@ from lifelong.training.penalties import Penalty, sparse_weights
 @final
 @dataclass(frozen=True)
 class L1Settings(SequentialSettings):
-    """Here `mu` is on all weights, for every task."""
+    """`mu` applies to all weights, for every task."""
 
     mu: float = 0.1
 
 
 @final
 class L1(SequentialLearner[L1Settings]):
-    """A sparse network; what a task does not need fades, whether or not an earlier one did."""
+    """Stays sparse, but weights that only earlier tasks need decay to zero."""
 
     method: ClassVar[str] = "DNN-L1"
     settings_type = L1Settings

@@ -1,4 +1,4 @@
-"""DNN-L2: fine-tuning anchored at the weights of the task before."""
+"""DNN-L2: fine-tuning anchored at the weights after the previous task."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from lifelong.training.penalties import Quadratic
 @final
 @dataclass(frozen=True)
 class L2Settings(SequentialSettings):
-    """The anchor is `strength * |w - w_before|^2`, as Equation 6 has it."""
+    """The anchor is `strength * |w - w_before|^2`, as in Equation 6."""
 
     strength: float = 0.1
 
@@ -27,11 +27,11 @@ class L2Settings(SequentialSettings):
 
 @final
 class L2(SequentialLearner[L2Settings]):
-    """Every weight is held alike, however much it matters to earlier tasks."""
+    """Holds every weight equally, whatever its importance to earlier tasks."""
 
     method: ClassVar[str] = "DNN-L2"
     settings_type = L2Settings
 
     def _pulls(self, known: GrowingNetwork) -> Mapping[str, Quadratic]:
-        twice = 2 * self.settings.strength  # of the half that Quadratic takes
+        twice = 2 * self.settings.strength  # Quadratic halves it
         return {n: Quadratic(torch.full_like(t, twice), t) for n, t in known.shared.items()}

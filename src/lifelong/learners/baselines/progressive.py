@@ -1,9 +1,8 @@
 """DNN-Progressive: progressive networks (Rusu et al., 2016).
 
-Every task adds a column of its own, a copy of the base network at some width. Each of its layers
-reads the layer below in its own column and, by lateral connections, in all earlier columns; these
-are fixed, so nothing is forgotten. The laterals are plain weights, without the adapters that the
-authors add for reinforcement learning.
+Every task adds a column, a base network of reduced width. Each layer reads the layer below in its
+own column and, by lateral connections, in all earlier columns, which are frozen, so nothing is
+forgotten. The laterals are plain weights, without the authors' adapters for reinforcement learning.
 """
 
 from dataclasses import dataclass, field
@@ -29,8 +28,8 @@ class ProgressiveSettings:
     """Symbols of progressive networks.
 
     Attributes:
-        width: of a column, as a share of the base network's.
-        mu: strength of l1 on a column while it is trained (Equation 2).
+        width: of a column, as a share of the base network's width.
+        mu: strength of l1 on the column in training (Equation 2).
         budget: of each training.
     """
 
@@ -45,7 +44,7 @@ class ProgressiveSettings:
 
 @final
 class Progressive(Learner[ProgressiveSettings]):
-    """The tensors of a column are its task's own, and its units are born with the task."""
+    """The tensors of a column are private to its task, and its units are born with the task."""
 
     method: ClassVar[str] = "DNN-Progressive"
     settings_type = ProgressiveSettings
@@ -92,7 +91,7 @@ class Progressive(Learner[ProgressiveSettings]):
         return column_shape(network.architecture.layout, network.born, number, name, outputs)
 
     def _born(self, number: int) -> dict[str, Tensor]:
-        """When the units were born, with those of the column to come."""
+        """Births of all units, including those of the new column."""
         widths = self.network.architecture.layout.groups
         new = {g: torch.full((ceil(self.settings.width * w),), number) for g, w in widths.items()}
         return {g: torch.cat([self.network.born.get(g, n[:0]), n]) for g, n in new.items()}

@@ -1,7 +1,7 @@
-"""One network of constant size that is trained on each task in turn.
+"""One network of constant size that is trained on the tasks one after another.
 
-What keeps it from forgetting is up to the method: what pulls the weights while a task is learned,
-and what is remembered of it afterwards.
+Each method adds its own defence against forgetting: penalties while a task is learned, and a memory
+of it afterwards.
 """
 
 from collections.abc import Mapping
@@ -21,21 +21,21 @@ from lifelong.training.optimizer import under
 from lifelong.training.penalties import Penalty, Quadratic, sparse_weights
 
 S = TypeVar("S", bound=SequentialSettings)
-_ADAM = "adam"  # in a network's memory
+_ADAM = "adam"  # prefix in a network's memory
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class TaskOutcome:
-    """A task that was just learned, for the method to make up its mind about.
+    """The result of training on one task, from which the method computes its memory.
 
     Attributes:
         before: the network of all earlier tasks.
-        start: the tensors that training started from.
-        network: as training has left it.
-        shared: those of its tensors that all tasks use.
-        hook: what accompanied the training, where the method has one.
-        train: the task's rows.
+        start: the tensors before training.
+        network: the trained network.
+        shared: the tensors of the trained network that all tasks share.
+        hook: the method's hook in that training, if any.
+        train: the task's training rows.
     """
 
     task: Task
@@ -51,14 +51,14 @@ class TaskOutcome:
 @final
 @dataclass(frozen=True, eq=False)
 class MethodMemory:
-    """What a method makes of a turn: the shared tensors to go on with, and what to remember."""
+    """The shared tensors and the memory that a method keeps after a task."""
 
     shared: Tensors
     memory: Tensors
 
 
 class SequentialLearner(Learner[S]):
-    """A method says what pulls and what it keeps, if anything; the rest is the same for all."""
+    """Base class: methods override the hooks below; the training is the same for all."""
 
     def _pulls(self, known: GrowingNetwork) -> Mapping[str, Quadratic]:
         """Quadratic penalties on the shared tensors while the next task is learned."""
@@ -66,7 +66,7 @@ class SequentialLearner(Learner[S]):
         return {}
 
     def _keep(self, outcome: TaskOutcome) -> MethodMemory:
-        """What becomes of the shared tensors, and what is remembered of the task."""
+        """The shared tensors and the memory after the task."""
         return MethodMemory(outcome.shared, {})
 
     def _start(self, known: GrowingNetwork) -> Tensors:
@@ -74,17 +74,17 @@ class SequentialLearner(Learner[S]):
         return known.shared
 
     def _carries(self) -> bool:
-        """Whether Adam's averages go on from task to task."""
+        """Whether Adam's state is carried from task to task."""
         return False
 
     def _penalties(self, known: GrowingNetwork) -> dict[str, Penalty]:
-        """Penalties besides the pulls: unless a method says more, on what is new with a task."""
+        """Penalties besides the pulls; by default on tensors that are new with the task."""
         specs = known.architecture.layout.tensors
         new = {name: spec for name, spec in specs.items() if name not in known.shared}
         return sparse_weights(new, self.settings.mu)
 
     def _hook(self, start: Tensors) -> StepHook | None:
-        """What the method does around each step of a training that starts from these tensors."""
+        """The method's code around each step of a training that starts from these tensors."""
         del start
         return None
 
@@ -114,14 +114,14 @@ class SequentialLearner(Learner[S]):
         outcome = TaskOutcome(task, known, start.tensors, trained, shared, hook, train, generator)
         kept = self._keep(outcome)
         network = trained.with_tensors({**trained.tensors, **kept.shared})
-        # A task's own head starts anew, and so do its averages.
+        # Each task's own head is new, and so is Adam's state for it.
         adam = {n: t for n, t in solution.adam.items() if n.partition("/")[2] in shared}
         memory = {**kept.memory, **under(_ADAM, adam)}
         after = replace(known.remember(task, network, private=own), memory=memory)
         return after, self._record(task, network, solution)
 
     def _network(self, task: Task, generator: torch.Generator) -> Network:
-        """Where the training starts: what is known, and fresh tensors for what is not."""
+        """The initial network: known shared tensors, and fresh ones for the rest."""
         architecture = self.network.architecture
         make = uniform(generator, self.device)
         fresh = first_network(architecture, architecture.layout.groups, task.outputs, make)
@@ -144,6 +144,6 @@ class SequentialLearner(Learner[S]):
 
 
 def _named(prefix: str, tensors: Tensors) -> Tensors:
-    """What `under` has put there."""
+    """The tensors under a prefix, without it: the inverse of `under`."""
     start = f"{prefix}/"
     return {name.removeprefix(start): t for name, t in tensors.items() if name.startswith(start)}

@@ -1,4 +1,4 @@
-"""Settings of the baselines that only train."""
+"""Settings that several baselines share."""
 
 from dataclasses import dataclass, field
 from typing import Literal, final
@@ -20,14 +20,14 @@ class TrainingSettings:
 
 @dataclass(frozen=True)
 class SequentialSettings:
-    """Settings of every method that trains one network on each task in turn.
+    """Settings of every method that trains one network on the tasks one after another.
 
     Attributes:
-        mu: strength of l1 on what is new: the whole network for the first task (Equation 2), and
-            then each task's head. Small: a unit that the first task leaves without weights is lost
-            for the next ones where old weights are held.
-        heads: "own", a head for each task; or "one" for all, where the tasks differ in their inputs
-            and not in what is asked (domain-incremental learning).
+        mu: strength of l1 on what is new: the whole network for the first task (Equation 2), then
+            each task's head. Small, because a unit without weights after the first task is lost for
+            later ones if old weights are held.
+        heads: "own" for one head per task, or "one" head for all tasks (domain-incremental
+            learning: tasks that differ in their inputs and not in their labels).
         budget: of each training.
     """
 

@@ -1,8 +1,8 @@
 """SI: synaptic intelligence (Zenke, Poole and Ganguli, 2017).
 
-As a weight moves during a task it lowers the loss by its gradient times its move; summed over the
-path of training this is its contribution. The importance of a weight is that contribution over the
-square of the distance it went, summed over tasks, and while the next task is learned it is held by
+A step lowers the loss by each weight's gradient times its change; the sum over the steps of a
+training is the weight's contribution. Its importance is that contribution over the squared distance
+it moved, summed over tasks. The penalty on the next task is
 `strength * sum importance * (w - w_before)^2`.
 """
 
@@ -29,7 +29,7 @@ class SISettings(SequentialSettings):
 
     Attributes:
         strength: c.
-        damping: xi, added to the square of the distance so that a weight that did not move gets no
+        damping: xi, added to the squared distance, so that a weight that hardly moved gets little
             importance.
     """
 
@@ -44,13 +44,13 @@ class SISettings(SequentialSettings):
 
 @final
 class SI(SequentialLearner[SISettings]):
-    """The importance of a weight is measured while it learns, at the cost of a few sums a step."""
+    """Measures the importance of each weight during training, by a few sums per step."""
 
     method: ClassVar[str] = "SI"
     settings_type = SISettings
 
     def _pulls(self, known: GrowingNetwork) -> Mapping[str, Quadratic]:
-        twice = 2 * self.settings.strength  # of the half that Quadratic takes
+        twice = 2 * self.settings.strength  # Quadratic halves it
         return {
             name: Quadratic(twice * known.memory[f"importance/{name}"], tensor)
             for name, tensor in known.shared.items()
@@ -67,15 +67,15 @@ class SI(SequentialLearner[SISettings]):
             distance = now - outcome.start[name]
             earned = path[name] / (distance.square() + self.settings.damping)
             total = memory.get(f"importance/{name}", torch.zeros_like(now)) + earned
-            # A weight may have raised the loss on its way; a negative pull would drive it away.
+            # A weight that raised the loss would get a negative pull, which would push it away.
             kept[f"importance/{name}"] = total.clamp_min(0)
         return MethodMemory(outcome.shared, kept)
 
 
 @final
 class PathIntegral:
-    """For each entry the loss that it saved on the way: minus the sum over steps of its gradient,
-    that of the loss alone, times its move.
+    """Per entry, the decrease of the loss that it caused: minus the sum over steps of its gradient,
+    without penalties, times its change.
     """
 
     def __init__(self, start: Tensors) -> None:

@@ -1,4 +1,4 @@
-"""DNN-STL: a network of its own for each task."""
+"""DNN-STL: one separate network per task."""
 
 from typing import ClassVar, final
 

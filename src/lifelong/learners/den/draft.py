@@ -1,4 +1,4 @@
-"""A network on its way to be a task's: each algorithm takes a draft and returns the next one."""
+"""The unfinished network of a task: each algorithm takes a draft and returns the next one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ from lifelong.records import GroupRecord, StageRecord, TaskRecord
 @final
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """A network, its validation loss, and what happened on the way here."""
+    """A network, its validation loss, and the record so far."""
 
     network: Network
     loss: float
@@ -21,11 +21,11 @@ class Draft:
     groups: Mapping[str, GroupRecord] = field(default_factory=dict)
 
     def trained(self, network: Network, stage: StageRecord) -> "Draft":
-        """After one more training."""
+        """The draft after one more training."""
         return replace(self, network=network, loss=stage.loss, stages=(*self.stages, stage))
 
     def noting(self, event: str, amounts: Mapping[str, Any]) -> "Draft":
-        """With what happened to each of these groups."""
+        """The draft with these amounts recorded per group."""
         changed = {
             group: msgspec.structs.replace(self._group(group), **{event: amount})
             for group, amount in amounts.items()
@@ -33,7 +33,7 @@ class Draft:
         return replace(self, groups={**self.groups, **changed})
 
     def shrunk_to(self, network: Network) -> "Draft":
-        """With the network after units were dropped."""
+        """The draft with a smaller network; the dropped units are recorded."""
         dropped = {
             group: self._group(group).dropped + self.network.width(group) - network.width(group)
             for group in network.born

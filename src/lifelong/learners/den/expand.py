@@ -9,10 +9,10 @@ from lifelong.networks.surgery import append_units, newcomers
 
 
 def dynamic_expansion(draft: Draft, training: TaskTraining) -> Draft:
-    """Offer k units to each layer, train them alone (Equation 5), and drop the useless ones.
+    """Add k units per layer, train only them (Equation 5), and drop the useless ones.
 
     An expansion that does not lower the validation loss by the share `min_improvement` is undone,
-    unless nothing is to be pruned (DEN-Constant).
+    unless `prune` is off (DEN-Constant).
     """
     settings, layout = training.settings, draft.network.architecture.layout
     counts = settings.offered(layout.groups)
@@ -22,7 +22,7 @@ def dynamic_expansion(draft: Draft, training: TaskTraining) -> Draft:
     grown = draft.noting("added", counts).trained(network, stage)
     if not settings.prune:
         return grown
-    # The group penalty leaves biases alone; a unit whose weights it zeroed goes with its bias.
+    # The group penalty does not apply to biases: drop units that only a bias keeps active.
     pruned = prune_useless(grown, training.number, constants=True)
     loss = training.loss(pruned.network)
     if loss <= draft.loss * (1 - settings.min_improvement):

@@ -1,8 +1,7 @@
-"""Newcomers beside older units, which are frozen while they train: at the cost of the newcomers.
+"""Training newcomers while older units are frozen, at the cost of the newcomers only.
 
-Gradients are those of the newcomers' own entries. What newcomers cannot change is computed once for
-each row and kept, if that takes no more memory than the inputs or than `KEEP`, whichever is more;
-otherwise again for each batch.
+Activations that do not depend on newcomers are computed once per row and cached, if they take no
+more memory than the inputs or `KEEP`, whichever is more; otherwise again for each batch.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,7 +28,7 @@ KEEP = 2**28  # bytes
 def newcomers_objective(
     network: Network, number: int, kind: Kind, train: Examples, valid: Examples
 ) -> TaskObjective:
-    """What a task asks of the blocks that `surgery.newcomers` makes of a network."""
+    """The objective of a task as a function of the blocks of `surgery.newcomers`."""
     architecture, loss = network.architecture, loss_of(kind)
     if not isinstance(architecture, FrozenCache):
 
@@ -47,26 +46,26 @@ def newcomers_objective(
 
 
 def _with_frozen(rows: Examples, freeze: Freeze) -> Batches:
-    """The same rows; their batches have inputs and what older units make of them."""
-    kept = _keep(rows, freeze) if isinstance(rows, TensorExamples) else None
-    return _Computed(rows, freeze) if kept is None else kept
+    """The same rows; each batch holds inputs and frozen activations."""
+    cached = _cache(rows, freeze) if isinstance(rows, TensorExamples) else None
+    return _Computed(rows, freeze) if cached is None else cached
 
 
-def _keep(rows: TensorExamples, freeze: Freeze) -> "_Kept | None":
+def _cache(rows: TensorExamples, freeze: Freeze) -> "_Cached | None":
     with torch.no_grad():
         like = freeze(rows.x[:1])
         if len(rows) * sum(one.nbytes for one in like) > max(rows.x.nbytes, KEEP):
             return None
-        kept = tuple(one.new_empty(len(rows), *one.shape[1:]) for one in like)
+        cached = tuple(one.new_empty(len(rows), *one.shape[1:]) for one in like)
         for start in range(0, len(rows), CHUNK):
-            for whole, part in zip(kept, freeze(rows.x[start : start + CHUNK]), strict=True):
+            for whole, part in zip(cached, freeze(rows.x[start : start + CHUNK]), strict=True):
                 whole[start : start + CHUNK] = part
-    return _Kept(rows, kept)
+    return _Cached(rows, cached)
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class _Kept:
+class _Cached:
     rows: TensorExamples
     frozen_activations: FrozenActivations
 
@@ -94,7 +93,7 @@ class _Computed:
         self, size: int, generator: torch.Generator | None = None
     ) -> Iterator[tuple[tuple[Tensor, FrozenActivations], Tensor]]:
         for x, y in self.rows.batches(size, generator):
-            # Not yielded from within: who takes the batch would compute without gradients too.
+            # The yield is outside: inside, the caller would run without gradients too.
             with torch.no_grad():
                 frozen_activations = self.freeze(x)
             yield (x, frozen_activations), y

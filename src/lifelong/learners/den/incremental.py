@@ -13,7 +13,7 @@ from lifelong.training.penalties import sparse_weights
 
 
 def incremental_learning(known: GrowingNetwork, training: TaskTraining) -> Draft:
-    """The network for one more task. What was known before is not touched."""
+    """The network after one more task; `known` is not changed."""
     settings = training.settings
     if not known.tasks:
         return first_task(known, training)
@@ -26,7 +26,7 @@ def incremental_learning(known: GrowingNetwork, training: TaskTraining) -> Draft
 
 
 def first_task(known: GrowingNetwork, training: TaskTraining) -> Draft:
-    """Train the first network with l1 (Equation 2), and drop the units it has no use for."""
+    """Train the first network with l1 (Equation 2), and drop its useless units."""
     settings, layout = training.settings, known.architecture.layout
     widths = {group: ceil(w * settings.initial_width) for group, w in layout.groups.items()}
     start = first_network(known.architecture, widths, training.task.outputs, training.fresh())

@@ -1,4 +1,4 @@
-"""The learner: a network, settings, and Algorithm 1."""
+"""The DEN learner."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -49,9 +49,7 @@ class DEN(Learner[Settings]):
         progress: bool = False,
     ) -> None:
         super().__init__(architecture, settings, seed=seed, device=device, progress=progress)
-        self.settings.offered(
-            architecture.layout.groups
-        )  # refuses here, not later, what does not fit
+        self.settings.offered(architecture.layout.groups)  # refuses settings that do not fit
 
     def _view(self, network: GrowingNetwork, number: int) -> Network:
         stamped = self.settings.timestamps
@@ -70,11 +68,10 @@ class DEN(Learner[Settings]):
     ) -> StageRecord:
         """DEN-Finetune: train all tasks together on the structure that was found.
 
-        Needs the data of every task that was learned, again. With all data at hand nothing can be
-        forgotten, so the network is opened first: every task may use every unit, and from then on
-        all units count as born with the first task. The weights are shaken before they are
-        trained. All stays as it was if the validation loss of all tasks did not fall. With a
-        `checkpoint` directory, as in `learn`.
+        Needs the data of every learned task again. Since nothing can be forgotten then, every task
+        may use every unit: from now on all units count as born with the first task. The weights are
+        shrunk and perturbed before training. If the mean validation loss does not fall, nothing
+        changes. `checkpoint` is a directory, as in `learn`.
         """
         settings, generator = self.settings, self._generator()
         before = multitask_loss(self.network, tasks)

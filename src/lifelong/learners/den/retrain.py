@@ -14,11 +14,11 @@ from lifelong.training.sparse_head import fit_sparse_head
 
 
 def selective_retraining(known: GrowingNetwork, training: TaskTraining) -> Draft:
-    """Fit a sparse head (Equation 3), find what it rests on, and retrain only that (Equation 4)."""
+    """Fit a sparse head (Equation 3) and retrain only the units that it reads (Equation 4)."""
     network = with_sparse_head(known, training)
     selected = select(network)
     counts = {group: len(selected[group]) for group in network.born}
-    if any(len(units) == 0 for units in selected.values()):  # the old features are no use
+    if any(len(units) == 0 for units in selected.values()):  # no path from inputs to head
         return Draft(network, training.loss(network)).noting("selected", counts)
     part = gather(network, selected)
     penalties = movement(training.settings, network.architecture.layout, part.tensors)
@@ -30,9 +30,9 @@ def selective_retraining(known: GrowingNetwork, training: TaskTraining) -> Draft
 def with_sparse_head(known: GrowingNetwork, training: TaskTraining) -> Network:
     """The network with the solution of Equation 3 as its head.
 
-    Departs from the paper: its strength is doubled for as long as the validation loss falls, if it
-    falls by the share `worth` (0: never). On few rows a head that is not sparse enough fits them by
-    heart, and no training that starts from it forgets them again.
+    Departs from the paper: its strength is doubled for as long as the validation loss falls; the
+    sparser head is kept if the loss fell by the share `min_improvement` (0: not tried). On few rows
+    a head that is not sparse enough overfits, and training that starts from it does not recover.
     """
     train, _ = training.rows()
     features, labels = _features(known.architecture, known.shared, train)
@@ -41,11 +41,8 @@ def with_sparse_head(known: GrowingNetwork, training: TaskTraining) -> Network:
             f"{training.task.name}: head: its inputs overflow the features of the network; "
             "scale them to about 1"
         )
-    task, strength, worth = (
-        training.task,
-        training.settings.head_l1,
-        training.settings.min_improvement,
-    )
+    task, settings = training.task, training.settings
+    strength, min_improvement = settings.head_l1, settings.min_improvement
 
     def headed(strength: float) -> tuple[Network, float]:
         head = fit_sparse_head(features, labels, task.kind, task.outputs, strength)
@@ -53,19 +50,19 @@ def with_sparse_head(known: GrowingNetwork, training: TaskTraining) -> Network:
         return network, training.loss(network)
 
     as_given, loss = sparsest, lowest = headed(strength)
-    while worth and strength < 1:  # from there on the head is zero
+    while min_improvement and strength < 1:  # from 1 on the head is zero
         strength *= 2
         sparser, sparser_loss = headed(strength)
         if sparser_loss >= lowest:
             break
         sparsest, lowest = sparser, sparser_loss
-    return sparsest if lowest <= loss * (1 - worth) else as_given
+    return sparsest if lowest <= loss * (1 - min_improvement) else as_given
 
 
 def _features(
     architecture: Architecture, tensors: Tensors, rows: Examples
 ) -> tuple[Tensor, Tensor]:
-    """The topmost hidden units on all rows: computed once, because their weights are frozen."""
+    """Features and labels of all rows; the features are computed once, as they are frozen."""
     with torch.no_grad():
         batches = [(architecture.features(tensors, x), y) for x, y in rows.batches(4096)]
     features, labels = zip(*batches, strict=True)
@@ -73,10 +70,10 @@ def _features(
 
 
 def select(network: Network) -> Units:
-    """For each group, inputs included, the units that have a path to the head.
+    """Per group, including inputs, the units that have a path to the head.
 
-    A unit is selected if a selected receiver, or an output of the task, has a non-zero connection
-    to it. The sweep is repeated until nothing changes, so that the order of layers does not matter.
+    A unit is selected if a selected unit or an output reads it with a non-zero weight. The sweep is
+    repeated until nothing changes, so the order of layers does not matter.
     """
     links = _links(network)
     reached = {group: torch.zeros(n, dtype=torch.bool) for group, n in network.widths.items()}
@@ -91,7 +88,7 @@ def select(network: Network) -> Units:
 
 
 def _links(network: Network) -> list[tuple[str, str, Tensor]]:
-    """Of each weight: receivers, senders, and who is connected to whom."""
+    """Per weight tensor: receiving group, sending group, and matrix of connections."""
     links = []
     for name, spec in network.architecture.layout.tensors.items():
         if spec.out is None or spec.into is None:
@@ -103,4 +100,4 @@ def _links(network: Network) -> list[tuple[str, str, Tensor]]:
             for sender, part in spec.axes[spec.into].fold(read, into, network.widths):
                 connected = part.movedim(into, 1).flatten(2).any(dim=2).cpu()
                 links.append((receiver, sender, connected))
-    return links[::-1]  # from the head down, so that a chain needs one sweep and one to see it
+    return links[::-1]  # from the head down, so that a sequential network needs two sweeps

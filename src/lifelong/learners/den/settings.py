@@ -1,4 +1,4 @@
-"""Every symbol of the paper, once, with a default that is meant for all of its data sets."""
+"""The settings of DEN: every symbol of the paper, with one default for all of its data sets."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -32,38 +32,37 @@ Count: TypeAlias = int | float
 class Settings:
     """How a DEN learns.
 
-    Where units are counted (`k`, `max_new_units`), a whole number is units, a fraction is a share
-    of the layer's width in the base network, and a sequence gives one of either for each layer.
+    Numbers of units (`k`, `max_new_units`) are whole numbers, or fractions of the layer's width in
+    the base network; a sequence gives one per layer.
 
     Attributes:
-        mu: strength of l1: of the weights of task 1 (Eq. 2), of newcomers (Eq. 5), and of what
-            old weights move by (Eq. 4 and 6). Relative to a gradient of typical size, see `solve`.
+        mu: strength of l1 on the weights of task 1 (Eq. 2), on newcomers (Eq. 5), and on changes
+            of old weights (Eq. 4 and 6). Relative to a gradient of typical size, see `solve`.
         gamma: strength of the group penalty on newcomers (Eq. 5).
         lam: the paper's lambda, the squared anchor at the previous weights (Eq. 6).
-        k: newcomers offered to each layer.
-        tau: the network expands when the validation loss after retraining is above this.
+        k: newcomers per layer.
+        tau: the network expands if the validation loss after retraining is above this.
         sigma: units that drifted further than this are split.
         drift: "relative" to the norm of the unit's old incoming weights, or "absolute" (the paper).
-        max_new_units: at most so many units join a layer for one task, newcomers and copies
+        max_new_units: maximum number of units that join a layer per task, newcomers and copies
             together; of the units over sigma those that drifted most are split. None for no limit
             (the paper).
-        below_sigma: what becomes of units that moved and are not split: "restore" gives them their
-            old weights back, so that nothing is forgotten while `split` is on; "keep" leaves them
-            (the paper).
+        below_sigma: for units that changed but are not split: "restore" their old weights, so that
+            nothing is forgotten while `split` is on; or "keep" the new ones (the paper).
         head_l1: strength of the head's l1 in Eq. 3, as a share of mu_max; doubled for as long as
             the validation loss falls.
-        initial_width: share of the base network's units that task 1 gets; the rest is for tasks to
-            come.
+        initial_width: share of the base network's units that task 1 gets; the rest is left for
+            later tasks.
         min_improvement: an expansion, or a sparser head, is kept if it lowers the validation loss
-            by at least this share; 0 for an expansion that does not raise it, and the head as it
-            is.
-        distillation: share of the retrained network's answers in the labels that the copies of its
-            units learn from after a split; 0 for labels alone (the paper).
-        shrink, perturb: DEN-Finetune starts from this share of each weight, plus this much of a
-            fresh one; 1 and 0 for the weights as they are (the paper).
+            by at least this share. With 0, an expansion is kept unless it raises the loss, and no
+            sparser head is tried.
+        distillation: weight of the retrained network's probabilities in the labels of the training
+            after a split; 0 for labels alone (the paper).
+        shrink, perturb: DEN-Finetune starts from `shrink` times the weights plus `perturb` times
+            fresh ones; 1 and 0 leave the weights as they are (the paper).
         expand, split: whether Algorithms 3 and 4 run.
         prune: whether useless newcomers are removed (not by DEN-Constant).
-        timestamps: whether a task is served by the network as it was known to it.
+        timestamps: whether a task is served by the network as of that task.
         budget: of each training.
     """
 
@@ -102,7 +101,7 @@ class Settings:
         require_one_of("below_sigma", self.below_sigma, ("restore", "keep"))
 
     def offered(self, widths: Mapping[str, int]) -> dict[str, int]:
-        """The number k for each group, within the limit."""
+        """Newcomers per group: k, within the limit."""
         limits = self.limits(widths)
         return {
             group: min(number, limits[group])
@@ -110,7 +109,7 @@ class Settings:
         }
 
     def limits(self, widths: Mapping[str, int]) -> dict[str, int]:
-        """How many units may join each group for one task."""
+        """Maximum number of new units per group and task."""
         if self.max_new_units is None:
             return dict.fromkeys(widths, sys.maxsize)
         return _units("max_new_units", self.max_new_units, widths)

@@ -15,13 +15,13 @@ from lifelong.networks.surgery import duplicate_units, newcomers, newer_units, o
 
 
 def split(known: GrowingNetwork, draft: Draft, training: TaskTraining) -> Draft:
-    """Copy the units that drifted, give the originals their weights back, and train the copies.
+    """Copy the units that drifted, restore the originals' weights, and train the copies.
 
-    The last training (Equation 6) moves only what is new with this task.
+    The last training (Equation 6) changes only what is new with this task.
 
     Departs from the paper: that training is distilled from the network before the split as well as
-    from the labels (see `distillation`). It has far fewer weights to move than that network had,
-    and what it is told on every row tells it how to use them.
+    from the labels (see `distillation`). It has far fewer trainable weights than that network had,
+    and soft labels help it to use them.
     """
     settings, number, network = training.settings, training.number, draft.network
     drift = drifts(known, network, relative=settings.drift == "relative")
@@ -33,22 +33,22 @@ def split(known: GrowingNetwork, draft: Draft, training: TaskTraining) -> Draft:
     noted = noted.noting("split", {group: len(units) for group, units in chosen.items()})
     everyone = {group: torch.arange(len(amounts)) for group, amounts in drift.items()}
     returning = everyone if settings.below_sigma == "restore" else over
-    # Only the newcomers of the centers are kept: all of them are as large as the network.
+    # Only the newcomers' centers are kept, to save memory: all are as large as the network.
     centers = newcomers(_centers(known, network, chosen, number), number)
     penalties = movement(settings, network.architecture.layout, centers)
-    parted = _part(known, network, chosen, returning, number)
-    # By the same name, here and in Algorithm 3: the network of before is let go at once.
-    parted, stage = training.train_newcomers("split", parted, penalties, teacher=network)
-    trained = noted.trained(parted, stage)
+    separated = _separate(known, network, chosen, returning, number)
+    # The same name as before, so that the memory of the untrained network is freed at once.
+    separated, stage = training.train_newcomers("split", separated, penalties, teacher=network)
+    trained = noted.trained(separated, stage)
     return prune_useless(trained, number) if settings.prune else trained
 
 
 def drifts(known: GrowingNetwork, network: Network, *, relative: bool) -> dict[str, Tensor]:
-    """For each old unit the norm of the change of what it receives from old units, bias included.
+    """Per old unit, the norm of the change of its bias and its weights from old units.
 
-    Relative: as a share of the norm that it had, or of the tiniest number should that be zero.
+    Relative: divided by the norm before, or by the smallest positive number if that was zero.
     """
-    # In double precision: the square of a small change must not vanish, or it would go unnoticed.
+    # In double precision, so that the square of a small change does not underflow.
     moved = {group: _zeros(len(stamps)) for group, stamps in known.born.items()}
     norm = {group: _zeros(len(stamps)) for group, stamps in known.born.items()}
     old_units = _everyone(known)
@@ -69,10 +69,10 @@ def drifts(known: GrowingNetwork, network: Network, *, relative: bool) -> dict[s
 
 
 def _squares(old: Tensor, new: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """For each place on `dim` the squares of all changes, and of all that was, summed."""
+    """Per index on `dim`, the sums of squares of the changes and of the old values."""
     old, new = old.movedim(dim, 0), new.movedim(dim, 0)
     changes, squares = _zeros(len(old)), _zeros(len(old))
-    for rows in torch.arange(len(old)).split(64):  # all at once would take much memory
+    for rows in torch.arange(len(old)).split(64):  # in chunks, to save memory
         before = old[rows].double().reshape(len(rows), -1)
         after = new[rows].double().reshape(len(rows), -1)
         changes[rows] = (after - before).square().sum(dim=1).cpu()
@@ -91,7 +91,7 @@ def _everyone(known: GrowingNetwork) -> Units:
 def _within_limit(
     over: Units, drift: Mapping[str, Tensor], network: Network, training: TaskTraining
 ) -> Units:
-    """Of these units as many as may still join their group, those that drifted most."""
+    """The units that drifted most, as many as may still join their group."""
     limits = training.settings.limits(network.architecture.layout.groups)
     chosen = {}
     for group, units in over.items():
@@ -101,28 +101,28 @@ def _within_limit(
     return chosen
 
 
-def _part(
+def _separate(
     known: GrowingNetwork, network: Network, chosen: Units, returning: Units, number: int
 ) -> Network:
-    """The network after the split: with copies that take the drifted weights, while the units in
-    `returning` get their old weights back.
+    """The network after the split: copies of the `chosen` units keep the drifted weights, the units
+    in `returning` get their old weights back.
     """
     restored = _restore(known, duplicate_units(network, chosen, number), returning)
     return _reroute(restored, chosen, number)
 
 
 def _centers(known: GrowingNetwork, network: Network, chosen: Units, number: int) -> Network:
-    """What the last training is anchored at, laid out like the network after the split.
+    """The anchor of the last training, with the shapes of the network after the split.
 
-    A copy is anchored at the weights that its original had; newcomers are anchored at zero.
+    A copy is anchored at the old weights of its original, newcomers at zero.
     """
-    nothing = {name: torch.zeros_like(tensor) for name, tensor in network.tensors.items()}
-    before = _restore(known, replace(network, tensors=nothing), _everyone(known))
+    zeros = {name: torch.zeros_like(tensor) for name, tensor in network.tensors.items()}
+    before = _restore(known, replace(network, tensors=zeros), _everyone(known))
     return _reroute(duplicate_units(before, chosen, number), chosen, number)
 
 
 def _restore(known: GrowingNetwork, network: Network, units: Units) -> Network:
-    """Let these old units receive from old units exactly what they did before this task."""
+    """Restore the weights of these old units from old units, bit-exactly."""
     tensors, old_units = dict(network.tensors), _everyone(known)
     widths = {group: len(stamps) for group, stamps in known.born.items()}
     for name, old in known.shared.items():
@@ -137,8 +137,8 @@ def _restore(known: GrowingNetwork, network: Network, units: Units) -> Network:
 
 
 def _reroute(network: Network, chosen: Units, number: int) -> Network:
-    """Let the new units and the head hear the copies in place of the originals, which they heard
-    until now, and the old units the originals only.
+    """Connect the new units and the head to the copies instead of the originals, and the old units
+    to the originals only.
     """
     copied = {group: units for group, units in chosen.items() if len(units)}
     copies = {

@@ -1,4 +1,4 @@
-"""What the algorithms share while one task is learned: its rows, its settings, its trainings."""
+"""Trainings and penalties that the algorithms share while one task is learned."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ from lifelong.training.penalties import (
 @final
 @dataclass(frozen=True, eq=False)
 class TaskTraining:
-    """One task being learned."""
+    """The task being learned, with everything that its trainings need."""
 
     task: Task
     number: int
@@ -56,9 +56,9 @@ class TaskTraining:
         penalties: Mapping[str, Penalty],
         inputs: Tensor | None = None,
     ) -> tuple[Network, StageRecord]:
-        """Solve Equation 2 or 4; `inputs` are the columns that the network takes, None for all."""
-        asked = objective(network.architecture, self.task.kind, *self.rows(inputs))
-        solution = self._solve(stage, network.tensors, asked, penalties)
+        """Solve Equation 2 or 4; `inputs` are the columns that the network reads, None for all."""
+        goal = objective(network.architecture, self.task.kind, *self.rows(inputs))
+        solution = self._solve(stage, network.tensors, goal, penalties)
         return network.with_tensors(solution.tensors), solution.record(stage)
 
     def train_newcomers(
@@ -68,26 +68,26 @@ class TaskTraining:
         penalties: Mapping[str, Penalty],
         teacher: Network | None = None,
     ) -> tuple[Network, StageRecord]:
-        """Solve Equation 5 or 6, where only what touches a newcomer moves, at the cost of that.
+        """Solve Equation 5 or 6: train only the entries that touch a newcomer.
 
-        The penalties are those of the blocks that `newcomers` makes.
+        The penalties are by block of `surgery.newcomers`.
         """
         train, valid = self.rows()
         if teacher is not None:
             train = distilled(train, teacher, self.task.kind, self.settings.distillation)
-        asked = newcomers_objective(network, self.number, self.task.kind, train, valid)
-        solution = self._solve(stage, newcomers(network, self.number), asked, penalties)
+        goal = newcomers_objective(network, self.number, self.task.kind, train, valid)
+        solution = self._solve(stage, newcomers(network, self.number), goal, penalties)
         return with_newcomers(network, self.number, solution.tensors), solution.record(stage)
 
     def _solve(
-        self, stage: str, tensors: Tensors, asked: TaskObjective, penalties: Mapping[str, Penalty]
+        self, stage: str, tensors: Tensors, goal: TaskObjective, penalties: Mapping[str, Penalty]
     ) -> Solution:
         name = f"{self.task.name}: {stage}"
-        problem = Problem(name, tensors, [asked], dict.fromkeys(tensors), penalties)
+        problem = Problem(name, tensors, [goal], dict.fromkeys(tensors), penalties)
         return solve(problem, self.settings.budget, self.generator, self.context)
 
     def loss(self, network: Network) -> float:
-        """Validation loss: what tau is compared with."""
+        """Validation loss, which is compared with tau."""
         objectives = [objective(network.architecture, self.task.kind, *self.rows())]
         loss = validation_loss(objectives, network.tensors)
         require_finite(loss, self.task.name, "between two trainings")
@@ -105,13 +105,12 @@ class TaskTraining:
 
 
 def movement(settings: Settings, layout: Layout, centers: Tensors) -> dict[str, Penalty]:
-    """What it costs to move away from the previous weights (Equations 4 and 6).
+    """Penalties on the distance from the previous weights (Equations 4 and 6).
 
     Departs from the paper: Equation 4 has an l2 penalty on the weights themselves and Equation 6 a
-    squared distance from the previous ones. Neither keeps a single weight where it was, or a zero
-    zero. An l1 penalty on the distance (the footnote of Equation 4 allows for l1) does both: what
-    need not move stays exactly where it was, so that sparse networks stay sparse and drift belongs
-    to few units. The squared anchor comes on top where `lam` is above 0.
+    squared distance from the previous ones. Neither keeps any weight, or a zero, exactly unchanged.
+    An l1 penalty on the distance (the footnote of Equation 4 allows l1) does: sparse networks stay
+    sparse, and only few units drift. The squared anchor is added if `lam` is above 0.
     """
     penalties = _on_heads(settings, layout)
     for block, center in centers.items():

@@ -1,12 +1,12 @@
-"""The paper's variants of DEN. Each is a `Settings`, none is a copy of the algorithm."""
+"""The paper's variants of DEN, each as `Settings`."""
 
 from lifelong.learners.den.settings import Settings
 
 
 def paper_settings(k: int = 10, sigma: float = 0.1, lam: float = 1e-4) -> Settings:
-    """The paper's own choices wherever our defaults depart from it (`docs/deviations.md`).
+    """The paper's choices wherever the defaults depart from it (`docs/deviations.md`).
 
-    The values of k, sigma and lambda are not in the paper.
+    The paper does not state k, sigma and lambda.
     """
     return Settings(
         initial_width=1.0,
@@ -29,7 +29,7 @@ def selective_only(lam: float = 1e-4) -> Settings:
 
 
 def constant(k: int) -> Settings:
-    """DEN-Constant: k units a layer for every task, without the group penalty, without split."""
+    """DEN-Constant: k units per layer for every task, without group penalty and split."""
     return Settings(
         initial_width=1.0,
         k=k,
@@ -55,6 +55,6 @@ def no_stamp() -> Settings:
 def newcomers_only() -> Settings:
     """No retraining: the old network is frozen, and each task may add as much as DEN does.
 
-    Not in the paper; it shows what retraining and split add. A head of zeros selects nothing.
+    Not in the paper; it shows what retraining and split add. The zero head selects no units.
     """
     return Settings(head_l1=1.0, k=0.12, min_improvement=0.0)

@@ -1,4 +1,4 @@
-"""Data sets by name: each is a function of a seed and a data directory that returns a `Stream`.
+"""Data sets by name: each is a function from a seed and a data directory to a `Stream`.
 
 `register_dataset` adds one, and so does an entry point of the group `lifelong.datasets`.
 """
@@ -26,9 +26,9 @@ class DataSet:
 
     Attributes:
         name: on the command line and in recipes.
-        load: from a seed, a data directory (or None) and the data set's options, which it takes by
-            keyword only.
-        about: what it is, in a few words.
+        load: takes a seed, a data directory (or None) and, as keyword-only arguments, the options
+            of the data set.
+        about: a short description.
         present: whether its files are in a data directory, without reading or fetching any.
     """
 
@@ -66,12 +66,12 @@ _FEATURES = "features:"
 
 
 def names() -> tuple[str, ...]:
-    """Names that `load` knows; `features:PATH.npz` stands for any path."""
+    """Names that `load` accepts; `features:PATH.npz` stands for any path."""
     return (*DATASETS, f"{_FEATURES}PATH.npz")
 
 
 def files_present(name: str, data_dir: str | os.PathLike[str] | None = None) -> bool:
-    """Of a data set that `load` knows; `features:PATH.npz` is looked for where `load` does."""
+    """Whether the files of a data set are present, without reading or fetching any."""
     return _named(name).present(data_directory(data_dir))
 
 

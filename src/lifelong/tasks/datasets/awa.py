@@ -1,8 +1,8 @@
 """Animals with Attributes: 50 classes of animals, as features of a convolutional network.
 
-AwA is read as its DECAF features are distributed, a text file an image in a directory a class;
-AwA2 as its ResNet-101 features are, a text file with a line an image. For AwA's features we know
-of no published hash, so they have to be put in place by hand; AwA2's are downloaded.
+AwA's DECAF features are distributed as one directory per class with one text file per image, AwA2's
+ResNet-101 features as one text file with one line per image. AwA2's are downloaded; AwA's have no
+published hash and have to be put in place by hand.
 """
 
 import os
@@ -51,9 +51,9 @@ def awa(
     dimensions: int = DIMENSIONS,
     order: Order = "drawn",
 ) -> Stream:
-    """Fifty one-versus-rest tasks, 30 / 30 / 30 images a class, features to 500 dimensions.
+    """Fifty one-versus-rest tasks, 30 / 30 / 30 images per class, features reduced to 500.
 
-    Without a `version`, AwA is taken where its features are present, else AwA2.
+    Without a `version`, AwA is used if its features are present, else AwA2.
     """
     if version not in (None, "awa", "awa2"):
         raise DataError(f"version must be 'awa', 'awa2' or None, not {version!r}")
@@ -75,7 +75,7 @@ def awa(
 @final
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """Labels at once, features only for the rows asked: text takes long to read."""
+    """All labels, and a function that reads the features of some rows, since text is slow."""
 
     labels: NDArray[np.int64]
     classes: list[str]
@@ -90,10 +90,10 @@ def _decaf(directory: Path) -> _Table:
     )
     images = [(label, path) for label, name in enumerate(classes) for path in _texts(home / name)]
     if not images:
-        why = "one directory a class with one text file an image"
+        why = "one directory per class with one text file per image"
         raise absent("awa", home, ["AwA's DECAF features"], why)
     labels = np.array([label for label, _ in images])
-    # A class whose directory is empty has no label; the names must be of the labels there are.
+    # A class whose directory is empty has no label, and its name must be left out.
     present = [classes[label] for label in np.unique(labels)]
     read = partial(_read_files, [path for _, path in images])
     return _Table(labels, present, read, "AwA, DECAF features as distributed")
@@ -136,7 +136,7 @@ def _class_names(path: Path) -> dict[int, str]:
 
 
 def _read_lines(path: Path, count: int, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-    """The lines asked, in the order asked, of a file that must have `count` lines."""
+    """These lines, in the order given, of a file that must have `count` lines."""
     place = {int(row): i for i, row in enumerate(rows)}
     vectors: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(rows)
     lines = 0
@@ -160,7 +160,7 @@ def _numbered(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _words(path: Path) -> list[str]:
-    # A byte that is no text becomes a word that is no number, which is refused with the path.
+    # Invalid bytes become a word that is not a number, which `_numbers` refuses.
     return _text(path).split()
 
 

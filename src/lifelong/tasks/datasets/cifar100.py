@@ -36,8 +36,8 @@ def cifar_100(
 ) -> Stream:
     """Ten tasks of ten classes drawn from the seed, each class a binary subtask.
 
-    With kind="classes" the ten classes of a task stand under one softmax. `valid` images are held
-    out of the training images, each class by its share: 50 of 500.
+    With kind="classes" each task is one softmax over its ten classes. `valid` images are held out
+    of the training images, stratified by class: 50 of 500.
     """
     directory = data_directory(data_dir) / DIRECTORY
     members = {name: f"{DIRECTORY}/{name}" for name in (TRAIN, TEST, NAMES)}
@@ -65,7 +65,7 @@ def cifar_100(
 
 
 def read_bin(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Images of shape (rows, 3, 32, 32) and their fine labels: views of the bytes, no copy."""
+    """Images of shape (rows, 3, 32, 32) and their fine labels, without a copy."""
     with readable(path):
         content = np.fromfile(path, np.uint8)
     if len(content) == 0 or len(content) % ROW:
@@ -84,6 +84,6 @@ def read_bin(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
 
 
 def read_names(path: Path) -> list[str]:
-    """Names of the classes, one a line, in the order of their labels."""
+    """Names of the classes, one per line, in the order of their labels."""
     with readable(path):
         return path.read_text(encoding="utf-8", errors="replace").split()

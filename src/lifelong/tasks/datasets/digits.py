@@ -1,4 +1,4 @@
-"""Handwritten digits of 8 × 8 that come with scikit-learn: 1,797 rows, no files needed."""
+"""scikit-learn's handwritten digits: 1,797 images of 8 × 8, no files needed."""
 
 import os
 
@@ -16,10 +16,10 @@ def digits(
     kind: Kind | str = Kind.BINARY,
     order: Order = "drawn",
 ) -> Stream:
-    """Ten one-versus-rest tasks; or, with `group`, a task for each group of so many digits.
+    """Ten one-versus-rest tasks; or one task per `group` digits.
 
-    Of each digit 60 % are to train, 20 % to validate and 20 % to test on. Pixels are standardised
-    by one mean and one standard deviation, those of all pixels of the training rows.
+    Each digit is split 60 / 20 / 20 % into training, validation and test rows. Pixels are
+    standardised by the mean and standard deviation of all pixels of the training rows.
     """
     require_extra("sklearn", extra="data")
     from sklearn.datasets import load_digits

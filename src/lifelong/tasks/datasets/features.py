@@ -1,9 +1,9 @@
-"""Any table of features, made into tasks the way the paper makes AWA's.
+"""Tasks from any table of features, made as the paper makes those of AWA.
 
-A binary one-versus-rest task for each class, 30 / 30 / 30 rows a class, features brought to 500
-dimensions by a principal component analysis fitted on training rows only. What comes out is
-standardised by one mean and one standard deviation, those of all training values: dividing each
-component by its own would raise those that hardly vary to the rank of the first.
+One binary one-versus-rest task per class, 30 / 30 / 30 rows per class, features reduced to 500
+dimensions by a principal component analysis fitted on training rows only. The result is
+standardised by one mean and one standard deviation of all training values: one per component would
+scale those that hardly vary up to the first ones.
 """
 
 import math
@@ -37,8 +37,8 @@ def features(
 ) -> Stream:
     """A stream from an npz file, looked for as given and then in the data directory.
 
-    It holds `x` (rows, features), `y` (a label a row) and perhaps `split` (0 for rows to train and
-    validate on, 1 for rows to test on) and `names` (of the classes, in sorted order of the labels).
+    It holds `x` (rows, features), `y` (one label per row) and optionally `split` (0 for training
+    and validation rows, 1 for test rows) and `names` (of the classes, in sorted order of labels).
     """
     places = [Path(path).expanduser(), data_directory(data_dir) / path]
     found = next((place for place in places if place.is_file()), None)
@@ -74,7 +74,7 @@ def animal_tasks(
     order: Order,
     source: str,
 ) -> Stream:
-    """One-versus-rest tasks over rows drawn by their labels; only these rows are then read."""
+    """One-versus-rest tasks over rows drawn by their labels; only these rows are read."""
     if dimensions < 1:
         raise DataError(f"dimensions must be at least 1, not {dimensions}")
     if len(labels) == 0:
@@ -109,7 +109,7 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
     return table
 
 
-# What zipfile, zlib and numpy's reader of arrays raise on bytes that are not what they expect.
+# What zipfile, zlib and NumPy's array reader raise on damaged input.
 _NOT_AN_NPZ = (
     zipfile.BadZipFile,
     zlib.error,
@@ -119,22 +119,22 @@ _NOT_AN_NPZ = (
     KeyError,
     IndexError,
     OverflowError,
-    RuntimeError,  # and its kinds, such as RecursionError
+    RuntimeError,  # includes RecursionError
     SyntaxError,
     MemoryError,
 )
 
 
 def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, size: int) -> NDArray[Any]:
-    """One array, if the bytes that it says it has can be in a file of this size."""
+    """One array, if a file of this size can hold the bytes that its header announces."""
     with archive.open(info) as member:
         version = np.lib.format.read_magic(member)
         if version not in _HEADERS:
             raise ValueError(f"arrays of version {version} are not read")
         shape, _, dtype = _HEADERS[version](member)
-    told = math.prod(shape) * dtype.itemsize
-    if min(shape, default=0) < 0 or told > min(info.file_size, MOST_INFLATED * size):
-        raise ValueError(f"{info.filename} announces {told:,} bytes, more than it can have")
+    announced = math.prod(shape) * dtype.itemsize
+    if min(shape, default=0) < 0 or announced > min(info.file_size, MOST_INFLATED * size):
+        raise ValueError(f"{info.filename} announces {announced:,} bytes, more than it can have")
     with archive.open(info) as member:
         return np.asarray(np.lib.format.read_array(member, allow_pickle=False))
 
@@ -150,25 +150,25 @@ def _check_table(path: Path, table: dict[str, NDArray[Any]]) -> None:
     if absent:
         raise DataError(
             f"{path}: no array {' and no '.join(absent)} in it; it must hold x (rows, features) "
-            "and y (a label a row)"
+            "and y (one label per row)"
         )
     x, y = table["x"], table["y"]
     if x.ndim != 2 or x.dtype.kind not in "biuf" or y.shape != x.shape[:1]:
         raise DataError(
-            f"{path}: x must be numbers of shape (rows, features) and y one label a row, not "
+            f"{path}: x must be numbers of shape (rows, features) and y one label per row, not "
             f"{x.dtype} of shape {x.shape} and y of shape {y.shape}"
         )
-    parting = table.get("split")
-    if parting is not None and (parting.shape != y.shape or not np.isin(parting, (0, 1)).all()):
+    split = table.get("split")
+    if split is not None and (split.shape != y.shape or not np.isin(split, (0, 1)).all()):
         raise DataError(
             f"{path}: split must be 0 (to train and validate on) or 1 (to test on) for each of the "
-            f"{len(y)} rows; this one has shape {parting.shape} and values "
-            f"{np.unique(parting)[:5].tolist()}"
+            f"{len(y)} rows; this one has shape {split.shape} and values "
+            f"{np.unique(split)[:5].tolist()}"
         )
 
 
 def _reduced(table: NDArray[np.float32], train: int, dimensions: int) -> NDArray[np.float32]:
-    """Principal components of the first `train` rows; fewer where there are fewer rows."""
+    """Principal components of the first `train` rows, at most as many as these rows."""
     if table.shape[1] <= dimensions:
         return table
     require_extra("sklearn", extra="data")

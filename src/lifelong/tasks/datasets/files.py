@@ -1,8 +1,8 @@
-"""Where the files of a data set are, and how they get there.
+"""Location and download of the files of a data set.
 
 Files are looked for in a data directory: the one given, else `$LIFELONG_DATA`, else the platform's
-cache directory. A file that is absent is downloaded from its publisher, checked against the
-published hash, and only then moved to its place, so that a file in its place is always whole.
+cache directory. A missing file is downloaded from its publisher, checked against the published
+hash, and only then moved into place, so that files in place are always complete.
 """
 
 import os
@@ -22,7 +22,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from lifelong.extras import require_extra
 
 VARIABLE = "LIFELONG_DATA"
-MOST_INFLATED = 1100  # bytes that deflate can make of one: a file that says more is damaged
+MOST_INFLATED = 1100  # maximum expansion of deflate: a file that announces more is damaged
 
 
 class DataError(ValueError):
@@ -32,7 +32,7 @@ class DataError(ValueError):
 @final
 @dataclass(frozen=True)
 class Remote:
-    """A file at its publisher's. `digest` is "algorithm:hexadecimal", as published."""
+    """A file on its publisher's server. `digest` is "algorithm:hexadecimal", as published."""
 
     url: str
     digest: str
@@ -45,12 +45,12 @@ def data_directory(given: str | os.PathLike[str] | None = None) -> Path:
 
 
 def present(directory: Path, *names: str) -> Path | None:
-    """The first of the names that is a file in the directory."""
+    """The first of these names that is a file in the directory."""
     return next((directory / name for name in names if (directory / name).is_file()), None)
 
 
 def fetch(data_set: str, directory: Path, name: str, remote: Remote) -> Path:
-    """Download one file to `directory / name`, unless it is there."""
+    """Download one file to `directory / name`, unless it exists."""
     if found := present(directory, name):
         return found
     return _download(data_set, directory, name, remote, [name])
@@ -59,16 +59,16 @@ def fetch(data_set: str, directory: Path, name: str, remote: Remote) -> Path:
 def fetch_archive(
     data_set: str, directory: Path, members: Mapping[str, str], remote: Remote
 ) -> None:
-    """Download a tar or zip archive and take `members` from it: name in the directory → member.
+    """Download a tar or zip archive and extract `members`: name in the directory → member.
 
-    Only these members are read, by name, so that an archive cannot write anywhere else; the archive
-    itself is not kept, unless it was there before.
+    Members are read one by one and by name, so that an archive cannot write anywhere else. The
+    archive is removed afterwards, unless the user put it there.
     """
     if all((directory / name).is_file() for name in members):
         return
     name = Path(remote.url).name
-    brought = present(directory, name)  # put there by the user, who may want to keep it
-    archive = brought or _download(data_set, directory, name, remote, list(members))
+    provided = present(directory, name)  # by the user, who may want to keep it
+    archive = provided or _download(data_set, directory, name, remote, list(members))
     try:
         _unpack(archive, directory, members)
     except (KeyError, tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as error:
@@ -76,13 +76,13 @@ def fetch_archive(
             f"{data_set}: cannot take {list(members)} from {archive}: {error}"
         ) from error
     finally:
-        if not brought:
+        if not provided:
             archive.unlink(missing_ok=True)
 
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """What the system has to say about a file that is read within, with the file's name."""
+    """Turn an `OSError` in the block into a `DataError` that names the file."""
     try:
         yield
     except OSError as error:
@@ -92,7 +92,7 @@ def readable(path: Path) -> Iterator[None]:
 
 
 def absent(data_set: str, directory: Path, names: list[str], why: str) -> DataError:
-    """The error for files that are neither there nor to be had."""
+    """The error for files that are neither present nor downloadable."""
     return DataError(
         f"{data_set} needs {', '.join(names)} in {directory}, {why}. Put the files there, or give "
         f"another data directory with data_dir= (--data-dir) or ${VARIABLE}. "
@@ -120,7 +120,7 @@ def _download(data_set: str, directory: Path, name: str, remote: Remote, wanted:
             f"not kept. Try again later, or put {', '.join(wanted)} in {directory} yourself. "
             f"({error})"
         ) from error
-    except OSError as error:  # what requests raises is an OSError too
+    except OSError as error:  # includes the exceptions of requests
         why = f"and could not be downloaded from {remote.url} ({error})"
         raise absent(data_set, directory, wanted, why) from error
     return Path(got)
@@ -134,7 +134,7 @@ def _pooch() -> ModuleType:
 
 
 def require_writable(directory: Path) -> None:
-    """Refuse before the work, not after it, a place where nothing can be written."""
+    """Raise `OSError` early if nothing can be written to the directory."""
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=directory):
         pass
@@ -162,8 +162,8 @@ def _take(
     for name, member in members.items():
         place = directory / name
         place.parent.mkdir(parents=True, exist_ok=True)
-        with open_member(member) as source, tempfile.TemporaryDirectory(dir=directory) as beside:
-            partial = Path(beside) / place.name
+        with open_member(member) as source, tempfile.TemporaryDirectory(dir=directory) as aside:
+            partial = Path(aside) / place.name
             with partial.open("wb") as target:
                 shutil.copyfileobj(source, target)
             partial.replace(place)
@@ -171,7 +171,7 @@ def _take(
 
 @final
 class _Bar:
-    """A progress bar that does what pooch asks of one."""
+    """A progress bar with the interface that pooch expects."""
 
     def __init__(self, name: str) -> None:
         self._progress = Progress(
@@ -191,7 +191,7 @@ class _Bar:
         self._progress.update(self._task, total=self.total, advance=size)
 
     def reset(self) -> None:
-        """Asked for before the last update, which would fill the bar again: nothing to do."""
+        """Nothing to do: pooch calls this before the last update."""
 
     def close(self) -> None:
-        """The bar ends with the `with` block, also when the download fails."""
+        """Nothing to do: the `with` block closes the bar, also if the download fails."""

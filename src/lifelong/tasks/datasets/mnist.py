@@ -1,8 +1,7 @@
 """MNIST: 60,000 and 10,000 handwritten digits of 28 × 28, as four idx files.
 
-Pixels are standardised by one mean and one standard deviation, those of all pixels of the training
-rows: single pixels at the rim are nearly constant, and dividing by their own deviation would blow
-up a speck of ink there.
+Pixels are standardised by the mean and standard deviation of all pixels of the training rows:
+pixels at the border are nearly constant, and their own deviation would scale them up.
 """
 
 import gzip
@@ -28,8 +27,8 @@ from lifelong.tasks.scaling import Standardise
 from lifelong.tasks.splits import Splits, hold_out
 from lifelong.tasks.streams import Order, Stream, one_versus_rest, permutations
 
-# The publisher's own server no longer gives the files out; this copy is the one that torchvision
-# takes, and the hashes are those of the files as published.
+# The publisher's server no longer offers the files; this is the mirror that torchvision uses, and
+# the hashes are those of the files as published.
 MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 FILES = {
     "train-images-idx3-ubyte": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
@@ -49,7 +48,7 @@ def mnist(
 ) -> Stream:
     """Ten one-versus-rest tasks, `digit 0` to `digit 9`, in an order drawn from the seed.
 
-    `valid` images are held out of the 60,000 training images, each class by its share.
+    `valid` images are held out of the 60,000 training images, stratified by class.
     """
     return one_versus_rest(
         _parts(data_dir, valid, seed),
@@ -71,11 +70,11 @@ def permuted_mnist(
     standardise: Standardise = "whole",
     padding: int = 0,
 ) -> Stream:
-    """Ten digits under softmax, in each task with the pixels in another order drawn from the seed.
+    """Ten digits under softmax, with the pixels permuted per task.
 
-    55,000 images to train, 5,000 to validate and 10,000 to test on, the same in each task. With
-    `standardise="range"` pixels go from 0 to 1, so that the black ones say nothing; `padding` puts
-    so many black pixels at each side before any are reordered.
+    55,000 training, 5,000 validation and 10,000 test images, the same in each task. With
+    `standardise="range"` pixels go from 0 to 1, so that black ones are 0; `padding` adds that many
+    black pixels on each side before the permutation.
     """
     return permutations(
         _parts(data_dir, valid, seed, padding),
@@ -105,7 +104,7 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
         content = _read(path, stream, header)
         shape = _idx_shape(path, content, dimensions)
         expected = header + math.prod(shape)
-        # No more is asked for than a file of this size can hold, whatever the header says.
+        # Read no more than a file of this size can hold, whatever the header says.
         most = MOST_INFLATED * path.stat().st_size
         content += _read(path, stream, min(expected, most) - len(content) + 1)
     if len(content) != expected:

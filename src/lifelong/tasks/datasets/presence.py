@@ -21,7 +21,7 @@ def mnist(directory: Path) -> bool:
 
 
 def mnist_variation(directory: Path) -> bool:
-    """The files of 2007, or those that a look-alike is made from."""
+    """The files of 2007, or those of MNIST, which the look-alike is made from."""
     files = variation.FILES_2007["rotation-background"]
     return mnist(directory) or _all(directory / variation.DIRECTORY, *files)
 

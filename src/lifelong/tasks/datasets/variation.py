@@ -1,12 +1,12 @@
-"""MNIST-Variation: rotated digits before photographs, 62,000 of 28 × 28.
+"""MNIST-Variation: 62,000 rotated digits of 28 × 28 on photographs.
 
-The files of 2007 are used where they are present. Otherwise a look-alike is generated from MNIST in
-the way their authors describe: each digit is turned by an angle drawn uniformly from 0 to 2π, and a
-patch of a grey photograph is laid behind it, patches with little texture being refused. The
-photographs are scikit-learn's two sample images, so that it is the same everywhere. The stream's
-`source` says which of the two it is.
+The files of 2007 are used if they are present. Otherwise a look-alike is generated from MNIST as
+their authors describe: each digit is rotated by an angle drawn uniformly from 0 to 2π, and a patch
+of a grey photograph with enough texture becomes its background. The photographs are the two sample
+images of scikit-learn, so that the result is the same everywhere. The `source` of the stream says
+which of the two it is.
 
-Departs from the paper: the paper takes 1,000 / 200 / 5,000 images a class, but the files of 2007
+Departs from the paper: the paper takes 1,000 / 200 / 5,000 images per class, but the files of 2007
 may hold fewer than 6,200 of some digits; then each class has as many test rows as the rarest one
 has left.
 
@@ -36,8 +36,8 @@ Pixels: TypeAlias = NDArray[np.uint8]
 
 PAPER = (1000, 200, 5000)
 SIDE = 28
-TEXTURE = 25.0  # grey levels: the least standard deviation of a patch that may be a background
-CHUNK = 1000  # images turned at once, so that what is made on the way stays in the cache
+TEXTURE = 25.0  # minimum standard deviation of a background patch, in grey levels
+CHUNK = 1000  # images rotated at once, so that temporary arrays fit in the cache
 DIRECTORY = "mnist-variation"
 FILES_2007: dict[Variation, tuple[str, str]] = {
     "rotation-background": (
@@ -63,8 +63,8 @@ def mnist_variation(
 ) -> Stream:
     """Ten one-versus-rest tasks, `digit 0` to `digit 9`, in an order drawn from the seed.
 
-    `per_class` are the images of each digit to train, validate and test on: without it the paper's
-    1,000 / 200 / 5,000, as far as the files of 2007 have so many.
+    `per_class` are the numbers of training, validation and test images per digit: by default the
+    paper's 1,000 / 200 / 5,000, as far as the files of 2007 have so many.
     """
     if variation not in FILES_2007:
         allowed = ", ".join(repr(name) for name in FILES_2007)
@@ -96,7 +96,7 @@ def read_amat(path: Path) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Rows of 784 numbers and a label, as text."""
     try:
         with readable(path), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that a file is empty is an error here, and said below
+            warnings.simplefilter("ignore")  # an empty file is an error below
             rows = np.loadtxt(path, dtype=np.float32, ndmin=2)
     except ValueError as error:
         raise DataError(
@@ -115,10 +115,10 @@ def read_amat(path: Path) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
 
 
 def look_alike(images: Pixels, variation: Variation, *, seed: int) -> Pixels:
-    """The digits varied: turned, before photographs, or before noise; the same for the same seed.
+    """The digits rotated, on photographs, or on noise; the same for the same seed.
 
-    Turning and background are drawn apart, so that `rotation` and `rotation-background` of one seed
-    turn each digit by the same angle.
+    Angles and backgrounds are drawn separately, so that `rotation` and `rotation-background` of one
+    seed rotate each digit by the same angle.
     """
     turning, behind = generator_for("variation", seed).spawn(2)
     digits = images
@@ -132,7 +132,7 @@ def look_alike(images: Pixels, variation: Variation, *, seed: int) -> Pixels:
 
 
 def turned(images: Pixels, angles: NDArray[np.float64]) -> Pixels:
-    """Each image turned about its centre by its angle in radians, bilinearly, black outside."""
+    """Each image rotated about its centre by its angle in radians, bilinearly, black outside."""
     result = np.empty_like(images)
     for start in range(0, len(images), CHUNK):
         some = slice(start, start + CHUNK)
@@ -142,14 +142,14 @@ def turned(images: Pixels, angles: NDArray[np.float64]) -> Pixels:
 
 
 def overlaid(digits: Pixels, backgrounds: Pixels) -> Pixels:
-    """White ink over a background: a pixel's grey is how opaque the ink is there."""
+    """White ink over a background, with the grey of each pixel as the opacity of the ink."""
     ink = digits.astype(np.uint16)
-    # ink + (1 - ink) · background, in whole numbers of 255ths and rounded
+    # ink + (1 - ink) · background, in 255ths and rounded
     return (ink + ((255 - ink) * backgrounds + 127) // 255).astype(np.uint8)
 
 
 def photograph_patches(count: int, generator: np.random.Generator) -> Pixels:
-    """Patches drawn uniformly from all places of the photographs with enough texture."""
+    """Patches drawn uniformly from all windows of the photographs with enough texture."""
     photographs = _photographs()
     places = np.concatenate([_textured_places(n, grey) for n, grey in enumerate(photographs)])
     drawn = places[generator.integers(len(places), size=count)]
@@ -162,13 +162,13 @@ def photograph_patches(count: int, generator: np.random.Generator) -> Pixels:
 
 
 def _textured_places(number: int, photograph: Pixels) -> NDArray[np.int64]:
-    """(photograph, row, column) of the windows whose pixels deviate enough from their mean."""
+    """(photograph, row, column) of the windows with enough texture."""
     rows, columns = np.nonzero(_deviations(photograph) >= TEXTURE)
     return np.column_stack([np.full(len(rows), number), rows, columns])
 
 
 def _deviations(photograph: Pixels) -> NDArray[np.float64]:
-    """Standard deviation of each window, from sums of whole numbers, which are exact."""
+    """Standard deviation of each window, from exact integer sums."""
     pixels = SIDE * SIDE
     grey = photograph.astype(np.int64)
     variance = pixels * _window_sums(grey * grey) - _window_sums(grey) ** 2
@@ -185,15 +185,15 @@ def _photographs() -> list[Pixels]:
     require_extra("sklearn", "PIL", extra="data")
     from sklearn.datasets import load_sample_images
 
-    weights = np.array([299, 587, 114])  # of red, green and blue in what the eye sees as grey
+    weights = np.array([299, 587, 114])  # luma of red, green and blue (ITU-R BT.601)
     return [
         ((image @ weights + 500) // 1000).astype(np.uint8) for image in load_sample_images().images
     ]
 
 
 def _turn(images: Tensor, angles: NDArray[np.float64]) -> Tensor:
-    # Places in an image run from -1 to 1. Element by element, not by a matrix product, whose last
-    # bits may hang on the number of threads.
+    # Coordinates run from -1 to 1. Elementwise, because the rounding of a matrix product may depend
+    # on the number of threads.
     places = (torch.arange(SIDE) * 2 + 1) / SIDE - 1
     across, down = places[None, None, :], places[None, :, None]
     cos, sin = (torch.from_numpy(f(angles)).float()[:, None, None] for f in (np.cos, np.sin))
@@ -228,7 +228,7 @@ def _files_of_2007(directory: Path, variation: Variation) -> list[Path] | None:
 
 
 def _affordable(labels: NDArray[np.int64]) -> tuple[int, int, int]:
-    """The paper's sizes, with as many test rows a class as the rarest digit can give."""
+    """The paper's sizes, with as many test rows per class as the rarest digit allows."""
     train, valid, test = PAPER
     rarest = int(np.bincount(labels, minlength=10).min())
     return train, valid, min(test, max(rarest - train - valid, 1))
