@@ -217,5 +217,6 @@ def test_a_sparser_head_has_to_be_worth_it(name, kind, worth):
 @pytest.mark.parametrize(("lam", "cost"), [(0.0, 2 * 7), (0.5, 2 * 7 + 0.5 * (4 + 25))])
 def test_moving_away_costs_the_distance_and_with_lam_its_square(lam, cost):
     before, now = torch.ones(2, 2), torch.tensor([[3.0, -4.0], [1.0, 1.0]])
-    penalties = movement(Settings(mu=2.0, lam=lam), {"hidden1.weight": before})
+    layout = ARCHITECTURES["mlp"]().layout
+    penalties = movement(Settings(mu=2.0, lam=lam), layout, {"hidden1.weight": before})
     assert penalties["hidden1.weight"].value(now) == cost
