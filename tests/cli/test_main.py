@@ -1,10 +1,18 @@
 """The commands that show what is stored: `report` and `inspect`."""
 
+import os
 import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -154,3 +162,99 @@ def test_inspect_refuses_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture
     )
     manifest.write_text("{")
     assert "not a manifest" in _refused(["inspect", tmp_path], capsys)
+
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b1mé"
+
+
+def _safe(text: str) -> bool:
+    return text.replace("\n", "").isprintable()
+
+
+def test_names_do_not_command_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    tasks = stream_for(small_mlp(), "one output", "classes")
+    tasks[0].name = HOSTILE
+    learned(small_mlp(), tasks, quick()).save(tmp_path / "model")
+    cli.main(["inspect", str(tmp_path / "model")])
+    shown = capsys.readouterr().out
+    assert r"\x1b]0;owned\x07\x1b[2J\x9b1mé" in shown
+    assert _safe(shown)
+    cli.main(["inspect", str(tmp_path / "model"), "--json"])
+    assert _safe(capsys.readouterr().out)
+    manifest = tmp_path / "model" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"DEN"', r'"\u001b[2J"'))
+    assert _safe(_refused(["inspect", tmp_path / "model"], capsys))
+    assert _safe(_refused(["report", tmp_path / HOSTILE], capsys))
+
+
+def test_class_names_of_data_do_not_command_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    generator = np.random.default_rng(0)
+    file = tmp_path / "some.npz"
+    y = np.arange(600) % 3
+    np.savez(
+        file,
+        x=generator.normal(size=(600, 4)),
+        y=y,
+        names=np.array([HOSTILE + each for each in "abc"]),
+    )
+    cli.main(["data", "check", f"features:{file}"])
+    assert _safe(capsys.readouterr().out)
+
+
+def _shell(line: str, *arguments: str | Path, **environment: str) -> subprocess.CompletedProcess:
+    """What a shell sees of the command; `lifelong` in the line is the command."""
+    call = f"{shlex.quote(sys.executable)} -c 'from lifelong.cli import command; command()'"
+    return subprocess.run(
+        ["sh", "-c", line.replace("lifelong", call, 1), "sh", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+def test_a_closed_output_is_told(model: Path) -> None:
+    for line in ('lifelong inspect --json "$1" >&-', 'lifelong inspect "$1" >&-'):
+        ran = _shell(line, model)
+        assert ran.returncode == 1
+        assert ran.stderr.startswith("lifelong: the standard output is closed")
+        assert ran.stderr.count("\n") == 1
+    assert _shell('lifelong inspect "$1" >&- 2>&-', model).returncode == 1
+
+
+def test_an_output_in_ascii_is_written(model: Path, tmp_path: Path) -> None:
+    odd = tmp_path / "é"
+    shutil.copytree(model, odd)
+    ran = _shell('lifelong inspect "$1"', odd, PYTHONIOENCODING="ascii")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "seed 0: 3 tasks" in ran.stdout
+    ran = _shell('lifelong report "$1" --out "$1/page.html"', odd, PYTHONIOENCODING="ascii")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.endswith("\\xe9/page.html\n")
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.3, 0.6, 1.0])
+def test_ctrl_c_while_it_starts_gives_no_traceback(seconds: float) -> None:
+    code = "from lifelong.cli import command; print('begun', flush=True); command()"
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert child.stdout is not None
+    child.stdout.readline()
+    time.sleep(seconds)
+    child.send_signal(signal.SIGINT)
+    _, told = child.communicate(timeout=60)
+    assert b"Traceback" not in told
+    assert child.returncode in (0, 130, -signal.SIGINT)
+
+
+def test_seeds_have_a_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    for seeds in ("0-999999999", "0-9,5-9999999"):
+        said = _refused(["run", "rehearsal", "--seeds", seeds], capsys, 2)
+        assert "10,000 seeds at the most" in said
+    assert "less than 2**64" in _refused(["run", "rehearsal", "--seeds", "9" * 5000], capsys, 2)

@@ -12,6 +12,7 @@ from lifelong.evaluation.measure import ProgressCallback, RunMetadata, measure, 
 from lifelong.evaluation.runs import Run, write_run
 from lifelong.learners.registry import METHODS
 from lifelong.networks.sequential import mlp
+from lifelong.printing import Terminal
 from lifelong.report.page import forgetting_points, page
 from lifelong.tasks.datasets import load
 from lifelong.tasks.datasets.files import require_writable
@@ -28,7 +29,7 @@ def demo(out: Path, *, seed: int = 0, tasks: int = 10) -> None:
     """Run on scikit-learn's digits, show the table, and leave `report.html` and a file a method."""
     stream = load("digits", seed).first(tasks)
     require_writable(out)
-    console = Console()
+    console = Terminal()
     command = f"lifelong demo --seed {seed} --tasks {tasks}"
     with _shown(console, len(stream)) as progress:
         runs = run(stream, seed=seed, progress=progress, command=command)

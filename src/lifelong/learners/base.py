@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import torch
 from rich.progress import Progress as Bars
+from rich.progress import TextColumn
 from torch import Tensor
 
 from lifelong.networks.growing import GrowingNetwork, LearnedTask, nonzero, parameters
@@ -20,6 +21,7 @@ from lifelong.networks.layout import Architecture, Tensors
 from lifelong.persistence.checkpoint import Checkpoint
 from lifelong.persistence.files import digest_of
 from lifelong.persistence.models import ModelFileError, checksum, not_finite, read, write
+from lifelong.printing import Terminal
 from lifelong.records import Capacity, TaskRecord
 from lifelong.tasks.task import Array, Examples, Kind, Task, TaskError, TensorExamples
 from lifelong.training.budget import SettingError, with_new_names
@@ -382,7 +384,9 @@ def _softmax(logits: Tensor) -> Tensor:
 
 @contextmanager
 def _progress_bar(task: str) -> Iterator[Progress]:
-    with Bars(transient=True) as bars:
+    title = TextColumn("{task.description}", markup=False)
+    columns = (title, *Bars.get_default_columns()[1:])
+    with Bars(*columns, console=Terminal(), transient=True) as bars:
         bar = bars.add_task(task)
 
         def show(stage: str, done: int, most: int) -> None:
