@@ -1,5 +1,6 @@
 """The commands that show what is stored: `report` and `inspect`."""
 
+import errno
 import os
 import re
 import shlex
@@ -10,6 +11,8 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
 
 import msgspec
 import numpy as np
@@ -19,6 +22,7 @@ from rich.console import Console
 from builders import learned, quick, small_mlp, stream_for
 from lifelong.cli import main as cli
 from lifelong.evaluation.runs import Run, write_run
+from lifelong.experiments import demo
 from lifelong.learners.baselines import Joint, TrainingSettings
 from lifelong.learners.den import DEN
 from lifelong.report.inspection import show
@@ -258,3 +262,63 @@ def test_seeds_have_a_limit(capsys: pytest.CaptureFixture[str]) -> None:
         said = _refused(["run", "rehearsal", "--seeds", seeds], capsys, 2)
         assert "10,000 seeds at the most" in said
     assert "less than 2**64" in _refused(["run", "rehearsal", "--seeds", "9" * 5000], capsys, 2)
+
+
+class _Full:
+    """A disk that takes half of a page."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        written = Path.open
+
+        def opened(path: Path, mode: str = "r", *rest: Any, **named: Any) -> Any:
+            stream = written(path, mode, *rest, **named)
+            if path.suffix == ".json" or not set(mode) & {"w", "x"}:
+                return stream
+            write = stream.write
+
+            def half(content: Any) -> int:
+                write(content[: len(content) // 2])
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+            full = MagicMock(wraps=stream)
+            full.write = half
+            full.__enter__.return_value = full
+            full.__exit__.side_effect = lambda *_: stream.close()
+            return full
+
+        monkeypatch.setattr(Path, "open", opened)
+
+
+def test_a_report_survives_a_full_disk(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = made_up(2)
+    file = write_run(run, tmp_path / "runs")
+    out = tmp_path / "report.html"
+    out.write_text("that of before")
+    (tmp_path / "demo").mkdir()
+    with monkeypatch.context() as full:
+        _Full(full)
+        assert "No space left" in _refused(["report", file, "--out", out], capsys)
+        assert "No space left" in _refused(["report", file, "--out", tmp_path / "new"], capsys)
+        with pytest.raises(OSError, match="No space left"):
+            demo.write([run], tmp_path / "demo")
+    assert out.read_text() == "that of before"
+    assert {each.name for each in tmp_path.iterdir()} == {"runs", "report.html", "demo"}
+    assert [each.suffix for each in (tmp_path / "demo").iterdir()] == [".json"]
+    cli.main(["report", str(file), "--out", str(out)])
+    assert out.read_text(encoding="utf-8").endswith("</html>")
+
+
+def test_a_report_replaces_neither_devices_nor_links(tmp_path: Path) -> None:
+    file = write_run(made_up(2), tmp_path / "runs")
+    pipe, link, page = tmp_path / "pipe", tmp_path / "link", tmp_path / "page.html"
+    os.mkfifo(pipe)
+    with (tmp_path / "piped").open("wb") as piped, subprocess.Popen(["cat", pipe], stdout=piped):
+        cli.main(["report", str(file), "--out", str(pipe)])
+    assert pipe.is_fifo()
+    page.write_text("old")
+    link.symlink_to(page)
+    cli.main(["report", str(file), "--out", str(link)])
+    assert link.is_symlink()
+    assert page.read_bytes() == (tmp_path / "piped").read_bytes()

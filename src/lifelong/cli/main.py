@@ -17,6 +17,7 @@ from lifelong.cli.making import pack_command, run_command, tune_command
 from lifelong.cli.showing import figure_command, reproduce_command, table_command
 from lifelong.evaluation.runs import Run, RunError
 from lifelong.extras import MissingExtraError
+from lifelong.persistence.files import replace_file
 from lifelong.persistence.models import ModelFileError
 from lifelong.plugins import PluginError
 from lifelong.printing import Terminal
@@ -89,9 +90,12 @@ def _report(
         raise UsageError("report needs at least one stored run, or the directory of a saved model")
     from lifelong.report.page import page
 
-    text = page(_stored(runs))
+    content = page(_stored(runs)).encode()
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(text, encoding="utf-8")
+    if out.exists() and not out.is_file():
+        out.write_bytes(content)  # a pipe or a device, such as /dev/null: nothing to replace
+    else:
+        replace_file(out.resolve(), content)
     say(out.resolve())
 
 

@@ -12,6 +12,7 @@ from lifelong.evaluation.measure import ProgressCallback, RunMetadata, measure, 
 from lifelong.evaluation.runs import Run, write_run
 from lifelong.learners.registry import METHODS
 from lifelong.networks.sequential import mlp
+from lifelong.persistence.files import replace_file
 from lifelong.printing import Terminal
 from lifelong.report.page import forgetting_points, page
 from lifelong.tasks.datasets import load
@@ -68,7 +69,7 @@ def write(runs: Sequence[Run], out: Path) -> Path:
     for each in runs:
         write_run(each, out)
     report = out / REPORT
-    report.write_text(page(runs), encoding="utf-8")
+    replace_file(report.resolve(), page(runs).encode())
     return report
 
 
