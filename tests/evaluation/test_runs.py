@@ -203,6 +203,7 @@ def _deep(depth: int) -> dict[str, Any]:
     ("changes", "message"),
     [
         ({"widths": {}}, "units of hidden1, whose width or births it does not tell"),
+        ({"scores": {"new": [1.0, 1.0, 1.0]}}, "scores of new, which its matrix does not have"),
         ({"settings": {"sigma": {}}}, "sigma is {}, not a number from 0"),
         ({"settings": _deep(50)}, "settings are nested more than 10 deep"),
         ({"tasks": ["a"] * 5000, "matrix": None}, "5,000 tasks and .* units, but 2,000 tasks"),

@@ -210,6 +210,8 @@ def _refuse_contradictions(run: Run) -> None:
     for measure, scores in run.scores.items():
         if len(scores) != count:
             raise RunError(f"a run with {len(scores)} scores of {measure} for {count} tasks")
+        if results is not None and measure not in results.scores:
+            raise RunError(f"a run with scores of {measure}, which its matrix does not have")
     for group, born in run.born.items():
         if any(not 1 <= number <= count for number in born) or list(born) != sorted(born):
             raise RunError(f"a run in which the births of {group} are not tasks in order")
