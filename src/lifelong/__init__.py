@@ -1,6 +1,6 @@
 """Networks that keep learning, task after task, and grow only where they must."""
 
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     """Import a name when it is first asked for: reading results must not wait for torch."""
     if name == "__version__":
-        return metadata.version("lifelong")
+        return import_module("importlib.metadata").version("lifelong")
     home = next((home for home, names in _HOMES.items() if name in names), None)
     if home is None:
         raise AttributeError(f"module 'lifelong' has no attribute {name!r}; it has {__all__}")

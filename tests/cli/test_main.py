@@ -1,16 +1,28 @@
 """The commands that show what is stored: `report` and `inspect`."""
 
+import errno
+import os
 import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
 
 import msgspec
+import numpy as np
 import pytest
 from rich.console import Console
 
 from builders import learned, quick, small_mlp, stream_for
 from lifelong.cli import main as cli
 from lifelong.evaluation.runs import Run, write_run
+from lifelong.experiments import demo
 from lifelong.learners.baselines import Joint, TrainingSettings
 from lifelong.learners.den import DEN
 from lifelong.report.inspection import show
@@ -154,3 +166,159 @@ def test_inspect_refuses_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture
     )
     manifest.write_text("{")
     assert "not a manifest" in _refused(["inspect", tmp_path], capsys)
+
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b1mé"
+
+
+def _safe(text: str) -> bool:
+    return text.replace("\n", "").isprintable()
+
+
+def test_names_do_not_command_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    tasks = stream_for(small_mlp(), "one output", "classes")
+    tasks[0].name = HOSTILE
+    learned(small_mlp(), tasks, quick()).save(tmp_path / "model")
+    cli.main(["inspect", str(tmp_path / "model")])
+    shown = capsys.readouterr().out
+    assert r"\x1b]0;owned\x07\x1b[2J\x9b1mé" in shown
+    assert _safe(shown)
+    cli.main(["inspect", str(tmp_path / "model"), "--json"])
+    assert _safe(capsys.readouterr().out)
+    manifest = tmp_path / "model" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"DEN"', r'"\u001b[2J"'))
+    assert _safe(_refused(["inspect", tmp_path / "model"], capsys))
+    assert _safe(_refused(["report", tmp_path / HOSTILE], capsys))
+
+
+def test_class_names_of_data_do_not_command_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    generator = np.random.default_rng(0)
+    file = tmp_path / "some.npz"
+    y = np.arange(600) % 3
+    np.savez(
+        file,
+        x=generator.normal(size=(600, 4)),
+        y=y,
+        names=np.array([HOSTILE + each for each in "abc"]),
+    )
+    cli.main(["data", "check", f"features:{file}"])
+    assert _safe(capsys.readouterr().out)
+
+
+def _shell(line: str, *arguments: str | Path, **environment: str) -> subprocess.CompletedProcess:
+    """What a shell sees of the command; `lifelong` in the line is the command."""
+    call = f"{shlex.quote(sys.executable)} -c 'from lifelong.cli import command; command()'"
+    return subprocess.run(
+        ["sh", "-c", line.replace("lifelong", call, 1), "sh", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+def test_a_closed_output_is_told(model: Path) -> None:
+    for line in ('lifelong inspect --json "$1" >&-', 'lifelong inspect "$1" >&-'):
+        ran = _shell(line, model)
+        assert ran.returncode == 1
+        assert ran.stderr.startswith("lifelong: the standard output is closed")
+        assert ran.stderr.count("\n") == 1
+    assert _shell('lifelong inspect "$1" >&- 2>&-', model).returncode == 1
+
+
+def test_an_output_in_ascii_is_written(model: Path, tmp_path: Path) -> None:
+    odd = tmp_path / "é"
+    shutil.copytree(model, odd)
+    ran = _shell('lifelong inspect "$1"', odd, PYTHONIOENCODING="ascii")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "seed 0: 3 tasks" in ran.stdout
+    ran = _shell('lifelong report "$1" --out "$1/page.html"', odd, PYTHONIOENCODING="ascii")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.endswith("\\xe9/page.html\n")
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.3, 0.6, 1.0])
+def test_ctrl_c_while_it_starts_gives_no_traceback(seconds: float) -> None:
+    code = "from lifelong.cli import command; print('begun', flush=True); command()"
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert child.stdout is not None
+    child.stdout.readline()
+    time.sleep(seconds)
+    child.send_signal(signal.SIGINT)
+    _, told = child.communicate(timeout=60)
+    assert b"Traceback" not in told
+    assert child.returncode in (0, 130, -signal.SIGINT)
+
+
+def test_seeds_have_a_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    for seeds in ("0-999999999", "0-9,5-9999999"):
+        said = _refused(["run", "rehearsal", "--seeds", seeds], capsys, 2)
+        assert "10,000 seeds at the most" in said
+    assert "less than 2**64" in _refused(["run", "rehearsal", "--seeds", "9" * 5000], capsys, 2)
+
+
+class _Full:
+    """A disk that takes half of a page."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        written = Path.open
+
+        def opened(path: Path, mode: str = "r", *rest: Any, **named: Any) -> Any:
+            stream = written(path, mode, *rest, **named)
+            if path.suffix == ".json" or not set(mode) & {"w", "x"}:
+                return stream
+            write = stream.write
+
+            def half(content: Any) -> int:
+                write(content[: len(content) // 2])
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+            full = MagicMock(wraps=stream)
+            full.write = half
+            full.__enter__.return_value = full
+            full.__exit__.side_effect = lambda *_: stream.close()
+            return full
+
+        monkeypatch.setattr(Path, "open", opened)
+
+
+def test_a_report_survives_a_full_disk(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = made_up(2)
+    file = write_run(run, tmp_path / "runs")
+    out = tmp_path / "report.html"
+    out.write_text("that of before")
+    (tmp_path / "demo").mkdir()
+    with monkeypatch.context() as full:
+        _Full(full)
+        assert "No space left" in _refused(["report", file, "--out", out], capsys)
+        assert "No space left" in _refused(["report", file, "--out", tmp_path / "new"], capsys)
+        with pytest.raises(OSError, match="No space left"):
+            demo.write([run], tmp_path / "demo")
+    assert out.read_text() == "that of before"
+    assert {each.name for each in tmp_path.iterdir()} == {"runs", "report.html", "demo"}
+    assert [each.suffix for each in (tmp_path / "demo").iterdir()] == [".json"]
+    cli.main(["report", str(file), "--out", str(out)])
+    assert out.read_text(encoding="utf-8").endswith("</html>")
+
+
+def test_a_report_replaces_neither_devices_nor_links(tmp_path: Path) -> None:
+    file = write_run(made_up(2), tmp_path / "runs")
+    pipe, link, page = tmp_path / "pipe", tmp_path / "link", tmp_path / "page.html"
+    os.mkfifo(pipe)
+    with (tmp_path / "piped").open("wb") as piped, subprocess.Popen(["cat", pipe], stdout=piped):
+        cli.main(["report", str(file), "--out", str(pipe)])
+    assert pipe.is_fifo()
+    page.write_text("old")
+    link.symlink_to(page)
+    cli.main(["report", str(file), "--out", str(link)])
+    assert link.is_symlink()
+    assert page.read_bytes() == (tmp_path / "piped").read_bytes()

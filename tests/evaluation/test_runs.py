@@ -1,5 +1,6 @@
 """A run as plain data: from a learner, from a model, to a file and back."""
 
+import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import msgspec
 import pytest
 
 from builders import quick, small_mlp, stream_for
+from lifelong.evaluation import runs
 from lifelong.evaluation.measure import RunMetadata, measure, model_run
 from lifelong.evaluation.runs import Run, RunError, read_runs, write_run
 from lifelong.learners.baselines import Joint, Single, TrainingSettings
@@ -207,3 +209,61 @@ def test_a_model_that_has_learned_nothing_has_nothing_to_tell(tmp_path: Path) ->
         model_run(tmp_path)
     with pytest.raises(ModelFileError, match="cannot be read"):
         model_run(tmp_path / "nowhere")
+
+
+def _deep(depth: int) -> dict[str, Any]:
+    nested: dict[str, Any] = {}
+    for _ in range(depth):
+        nested = {"a": nested}
+    return nested
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"widths": {}}, "units of hidden1, whose width or births it does not tell"),
+        ({"scores": {"new": [1.0, 1.0, 1.0]}}, "scores of new, which its matrix does not have"),
+        ({"settings": {"sigma": {}}}, "sigma is {}, not a number from 0"),
+        ({"settings": _deep(50)}, "settings are nested more than 10 deep"),
+        ({"tasks": ["a"] * 5000, "matrix": None}, "5,000 tasks and .* units, but 2,000 tasks"),
+    ],
+)
+def test_what_a_report_cannot_show_is_refused(
+    run: Run, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(RunError, match=message):
+        Run.from_json(_changed(run, **changes))
+
+
+@pytest.mark.parametrize("part", ["stages", "groups"])
+def test_records_without_their_parts_are_refused(run: Run, part: str) -> None:
+    records = msgspec.json.decode(run.to_json())["records"]
+    records[1][part] = type(records[1][part])()
+    with pytest.raises(RunError, match="record of 'task 2' lacks a training or a group"):
+        Run.from_json(_changed(run, records=records))
+
+
+def test_a_file_nested_without_end_is_refused(run: Run, tmp_path: Path) -> None:
+    deep = b"[" * 100_000 + b"]" * 100_000
+    for key in (b"settings", b"matrix", b"unknown"):
+        text = _changed(run)[:-1] + b',"' + key + b'":' + deep + b"}"
+        with pytest.raises(RunError, match="nested too deep"):
+            Run.from_json(text)
+    (tmp_path / "x.json").write_bytes(deep)
+    with pytest.raises(RunError, match="no stored run in this directory"):
+        read_runs([tmp_path])
+
+
+def test_only_ordinary_files_of_some_size_are_read(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write_run(run, tmp_path)
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "directory.json").mkdir()
+    assert len(read_runs([tmp_path])) == 1
+    for odd in (tmp_path / "pipe.json", Path("/dev/zero")):
+        with pytest.raises(RunError, match="not an ordinary file"):
+            read_runs([odd])
+    monkeypatch.setattr(runs, "MOST_BYTES", 1000)
+    with pytest.raises(RunError, match="more than 1,000 bytes"):
+        read_runs([file])

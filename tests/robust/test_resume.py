@@ -247,6 +247,18 @@ def test_the_checkpoint_of_another_learning_is_refused(
     DEN(small_mlp(), quick()).learn(task, checkpoint=tmp_path)
 
 
+def test_a_checkpoint_knows_whether_mkldnn_was_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = task_for(small_mlp())
+    stopped(DEN(small_mlp(), quick()), task, tmp_path)
+    with monkeypatch.context() as off:
+        off.setattr(torch.backends.mkldnn, "enabled", False)
+        with pytest.raises(CheckpointError, match=r"torch is .* there, now .* without mkldnn"):
+            DEN(small_mlp(), quick()).learn(task, checkpoint=tmp_path)
+    DEN(small_mlp(), quick()).learn(task, checkpoint=tmp_path)
+
+
 def test_other_data_by_the_same_name_is_refused(tmp_path: Path) -> None:
     stopped(DEN(small_mlp(), quick()), task_for(small_mlp(), name="a"), tmp_path)
     with pytest.raises(CheckpointError, match=r"data is .* there"):

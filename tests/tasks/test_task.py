@@ -79,7 +79,7 @@ def bad(value, place=(2, 1)):
         (lambda: task(X, Y[:5]), r"'t', train: 6 rows of inputs but labels of shape \(5,\)"),
         (lambda: task(X, np.array(1)), r"6 rows of inputs but labels of shape \(\)"),
         (lambda: task(X[:, 0]), r"at least one feature axis, not torch.float64 of shape \(6,\)"),
-        (lambda: task(X + 1j), "must be a real array"),
+        (lambda: task(X + 1j), "must be real arrays .* not a complex tensor"),
         (lambda: task(np.array([["a"] * 3] * 6)), "'t', train: .* must be numeric arrays"),
         (lambda: task(y=Y * 0), "'t', train: every label of output 0 is 0"),
         (lambda: task(y=Y * 0 + 1), "every label of output 0 is 1; .* both 0 and 1"),
@@ -95,8 +95,11 @@ def bad(value, place=(2, 1)):
         (lambda: task(y=Y + 1, valid=(X, Y + 2)), "'t', valid: .* 0 to 2, but 3 is among them"),
         (lambda: task(y=Y[:, None], kind="classes"), r"one column of numbers, not shape \(6, 1\)"),
         (lambda: task(kind="regression"), "one of 'binary', 'classes', not 'regression'"),
-        (lambda: task(outputs=0), "outputs must be at least 1, not 0"),
-        (lambda: task(outputs=-2, kind="classes"), "outputs must be at least 1, not -2"),
+        (lambda: task(outputs=0), "outputs must be a whole number from 1 to 16,777,216, not 0"),
+        (
+            lambda: task(outputs=-2, kind="classes"),
+            "outputs must be a whole number from 1 to 16,777,216, not -2",
+        ),
     ],
 )
 def test_bad_data_is_refused_with_what_came_and_what_is_allowed(make, message):
@@ -195,3 +198,62 @@ def test_prepared_rows_are_cut_to_their_columns():
         whole = to_device(rows, torch.device("cpu"))
         assert whole.shape == (3,)
         assert torch.equal(next(iter(whole.batches(6)))[0], held.x)
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.uint32, np.uint64, ">i4", ">f8", np.int8])
+@pytest.mark.parametrize("kind", ["binary", "classes"])
+def test_labels_of_every_type_of_number_are_taken(dtype, kind):
+    plain, odd = task(kind=kind, outputs=None), task(y=Y.astype(dtype), kind=kind)
+    assert (odd.kind, odd.outputs) == (plain.kind, plain.outputs)
+    assert torch.equal(odd.train.y, plain.train.y)
+    classes = task(y=(Y * 2).astype(dtype))
+    assert (classes.kind, classes.outputs) == (Kind.CLASSES, 3)
+
+
+@pytest.mark.parametrize("x", [X[::-1, ::-1], X.astype(">f8")[:, ::-1], X.astype(">f4")])
+def test_arrays_that_torch_does_not_take_are_copied(x):
+    made = task(x=x, y=Y[::-1])
+    assert torch.equal(made.train.x, torch.tensor(x.tolist(), dtype=torch.float32))
+    assert made.train.y[:, 0].tolist() == Y[::-1].tolist()
+
+
+T = torch.tensor(X)
+ODD = {
+    "sparse": lambda t: t.to_sparse(),
+    "meta": lambda t: t.to("meta"),
+    "complex": lambda t: t.to(torch.complex64),
+    "quantised": lambda t: torch.quantize_per_tensor(t.float(), 0.1, 0, torch.quint8),
+    "nested": lambda t: torch.nested.nested_tensor(list(t)),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ODD)
+def test_tensors_of_other_kinds_are_refused(kind):
+    odd = ODD[kind]
+    with pytest.raises(TaskError, match=f"'t', train: .* not a {kind} tensor"):
+        task(x=odd(T))
+    with pytest.raises(TaskError, match=f"'t', train: .* not a {kind} tensor"):
+        task(y=odd(torch.tensor(Y)[:, None]))
+
+
+@pytest.mark.parametrize("label", [1e30, 2**62, 10**6, 1000])
+def test_labels_that_would_make_far_too_many_outputs_are_refused(label):
+    labels = [0, 1, 2, label, 1, 2]
+    with pytest.raises(TaskError, match=r"'t': a label of \d+ in 6 rows .* give outputs="):
+        task(y=labels)
+
+
+def test_many_outputs_can_be_asked_for():
+    assert task(y=[0, 1, 2, 1000, 1, 2], outputs=1001).outputs == 1001
+    assert task(y=[0, 1, 2, 999, 1, 2]).outputs == 1000
+    assert type(task(outputs=np.int64(1)).outputs) is int
+
+
+@pytest.mark.parametrize("outputs", ["2", True, 1.0, 2**62, 10**30, None])
+def test_outputs_are_a_whole_number(outputs):
+    if outputs is not None:
+        with pytest.raises(TaskError, match="outputs must be a whole number from 1"):
+            task(outputs=outputs, kind="classes")
+    with pytest.raises(TaskError, match="outputs must be a whole number from 1"):
+        DatasetExamples([(X[0], 1)], "classes", outputs)

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from rich.console import Console
 from tyro.conf import Positional, arg
 
-from lifelong.cli.common import Refusal, plainly, print_json, two_columns
+from lifelong.cli.common import Refusal, plainly, print_json, say, two_columns
+from lifelong.printing import Terminal
 
 
 def list_command(json: bool = False) -> None:
@@ -46,7 +46,7 @@ def list_command(json: bool = False) -> None:
                 }
             )
             return
-        console = Console()
+        console = Terminal()
         console.print(
             two_columns("Recipes", {r.name: r.title for r in recipes}),
             two_columns("Methods", {m.name: m.about for m in METHODS.values()}),
@@ -97,7 +97,5 @@ def data_command(
         if json:
             print_json({"name": name, "source": stream.source, "tasks": stream.names, **rows})
             return
-        print(f"{name} is there: {stream.source}")
-        print(
-            f"{len(stream)} tasks; {first.name}: " + ", ".join(f"{n} {p}" for p, n in rows.items())
-        )
+        say(f"{name} is there: {stream.source}")
+        say(f"{len(stream)} tasks; {first.name}: " + ", ".join(f"{n} {p}" for p, n in rows.items()))

@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
-import msgspec
 from rich.table import Table
 from tyro.conf import Positional, arg
+
+from lifelong.printing import printable, printable_json
 
 Size: TypeAlias = Literal["small", "paper"]
 RecipeName: TypeAlias = Annotated[str, Positional, arg(metavar="RECIPE")]
@@ -20,6 +21,7 @@ Methods: TypeAlias = Annotated[tuple[str, ...], arg(metavar="METHOD")]
 Splits: TypeAlias = Annotated[tuple[str, ...], arg(metavar="PART")]
 Out: TypeAlias = Annotated[Path, arg(metavar="DIR")]
 RESULTS = Path("results")
+MOST_SEEDS = 10_000
 
 
 class Refusal(Exception):
@@ -56,7 +58,12 @@ def seed_numbers(given: Sequence[str]) -> tuple[int, ...]:
         first, _, last = text.partition("-")
         if not (first.isdecimal() and (last.isdecimal() or not _)):
             raise Refusal(f"--seeds takes whole numbers and ranges, such as 0-4, not {text!r}", 2)
-        seeds += range(int(first), int(last or first) + 1)
+        if max(len(first), len(last)) > len(str(2**64)):
+            raise Refusal(f"--seeds are less than 2**64, but {text!r} goes beyond", 2)
+        named = range(int(first), int(last or first) + 1)
+        if len(seeds) + len(named) > MOST_SEEDS:
+            raise Refusal(f"--seeds takes {MOST_SEEDS:,} seeds at the most, fewer than {text!r}", 2)
+        seeds += named
     return tuple(dict.fromkeys(seeds))
 
 
@@ -70,4 +77,14 @@ def two_columns(title: str, rows: dict[str, str]) -> Table:
 
 
 def print_json(value: object) -> None:
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=1).decode() + "\n")
+    sys.stdout.write(printable_json(value))
+
+
+def say(line: object) -> None:
+    """A line to who asked."""
+    print(printable(line))
+
+
+def warn(line: object) -> None:
+    """A line beside the output, which may go to a file."""
+    print(f"lifelong: {printable(line)}", file=sys.stderr)

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated
 
@@ -11,13 +12,15 @@ import tyro
 from tyro.conf import Positional, arg
 
 from lifelong.cli.catalogue import data_command, list_command
-from lifelong.cli.common import Refusal
+from lifelong.cli.common import Refusal, print_json, say, warn
 from lifelong.cli.making import pack_command, run_command, tune_command
 from lifelong.cli.showing import figure_command, reproduce_command, table_command
 from lifelong.evaluation.runs import Run, RunError
 from lifelong.extras import MissingExtraError
+from lifelong.persistence.files import replace_file
 from lifelong.persistence.models import ModelFileError
 from lifelong.plugins import PluginError
+from lifelong.printing import Terminal
 from lifelong.tasks.task import TaskError
 
 _ABOUT = """Networks that keep learning, task after task, and grow only where they must.
@@ -86,10 +89,13 @@ def _report(
         raise UsageError("report needs at least one stored run, or the directory of a saved model")
     from lifelong.report.page import page
 
-    text = page(_stored(runs))
+    content = page(_stored(runs)).encode()
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(text, encoding="utf-8")
-    print(out.resolve())
+    if out.exists() and not out.is_file():
+        out.write_bytes(content)  # a pipe or a device, such as /dev/null: nothing to replace
+    else:
+        replace_file(out.resolve(), content)
+    say(out.resolve())
 
 
 @_app.command(name="inspect")
@@ -108,13 +114,11 @@ def _inspect(
 
     run = model_run(model)
     if json:
-        sys.stdout.write(run.to_json().decode())
+        print_json(run)
         return
-    from rich.console import Console
-
     from lifelong.report.inspection import show
 
-    show(run, Console())
+    show(run, Terminal())
 
 
 def _stored(paths: tuple[Path, ...]) -> tuple[Run, ...]:
@@ -135,6 +139,7 @@ def _stored(paths: tuple[Path, ...]) -> tuple[Run, ...]:
 def main(args: Sequence[str] | None = None) -> None:
     """Run the command line. Exit codes: 0 success, 2 wrong usage, 1 any other error to fix."""
     given = list(sys.argv[1:] if args is None else args)
+    _require_streams()
     if given == ["--version"]:
         print(f"lifelong {version('lifelong')}")
         return
@@ -158,6 +163,16 @@ def main(args: Sequence[str] | None = None) -> None:
         _stop("stopped; nothing was written", 130)
 
 
+def _require_streams() -> None:
+    """A shell can close what is printed to (`>&-`), or ask for an encoding without some of it."""
+    sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115 (for as long as it runs)
+    if sys.stdout is None:
+        _stop("the standard output is closed; send it to a file, or to /dev/null", 1)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def _stop(message: str, code: int) -> None:
-    print(f"lifelong: {message}", file=sys.stderr)
+    warn(message)
     sys.exit(code)

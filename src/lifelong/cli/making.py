@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
-from rich.console import Console
 from tyro.conf import Positional, arg
 
 from lifelong.cli.common import (
@@ -22,9 +21,12 @@ from lifelong.cli.common import (
     Splits,
     plainly,
     print_json,
+    say,
     seed_numbers,
     two_columns,
+    warn,
 )
+from lifelong.printing import Terminal
 
 EngineName: TypeAlias = Annotated[str, arg(metavar="ENGINE")]
 
@@ -74,9 +76,9 @@ def run_command(
         )
         workers, place = _workers(jobs), ENGINES.named(engine)
         _require_data(chosen)
-        console = Console(stderr=json)
+        console = Terminal(stderr=json)
         if chosen.reduced:
-            console.print(f"Small: {chosen.reduced}.", markup=False, highlight=False)
+            console.print(f"Small: {chosen.reduced}.", highlight=False)
         with _resumable():
             counts = run(todo, workers=workers, console=console, engine=place)
         if json:
@@ -142,7 +144,7 @@ def tune_command(
                 methods,
                 tuning,
                 workers=workers,
-                console=Console(stderr=json),
+                console=Terminal(stderr=json),
                 command=lambda method: f"lifelong tune {method} {words} --tasks {tasks}",
                 engine=place,
             )
@@ -150,7 +152,7 @@ def tune_command(
         if json:
             print_json(chosen)
             return
-        console = Console()
+        console = Terminal()
         console.print(two_columns("Chosen", {m: _in_words(c.settings) for m, c in chosen.items()}))
         console.print(f"in {file}", highlight=False, soft_wrap=True)
 
@@ -177,7 +179,7 @@ def pack_command(
 
         made = pack.unpack(out) if unpack else pack.pack(out, source)
         for line in made.left_out:
-            print(f"lifelong: left out: {line}", file=sys.stderr)
+            warn(f"left out: {line}")
         if not made.runs:
             raise Refusal(
                 f"no stored run in {(source or out) / 'runs'}; make some with `lifelong run`, or "
@@ -185,7 +187,7 @@ def pack_command(
                 1,
             )
         for file, count in made.runs.items():
-            print(f"{file}: {count} runs")
+            say(f"{file}: {count} runs")
         if made.left_out:
             raise Refusal(f"{len(made.left_out)} left out, named above", 1)
 

@@ -1,10 +1,8 @@
 """Commands that show stored runs: `table`, `figure` and `reproduce`."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from rich.console import Console
 from tyro.conf import arg
 
 from lifelong.cli.common import (
@@ -18,8 +16,11 @@ from lifelong.cli.common import (
     Splits,
     plainly,
     print_json,
+    say,
     seed_numbers,
+    warn,
 )
+from lifelong.printing import Terminal
 
 if TYPE_CHECKING:
     from lifelong.experiments.collect import Collected
@@ -78,7 +79,7 @@ def table_command(
                 }
             )
             return
-        Console().print(as_table(chosen.title, found.measured))
+        Terminal().print(as_table(chosen.title, found.measured))
         _tell_what_is_not_there(found)
 
 
@@ -117,7 +118,7 @@ def figure_command(
         _tell_what_is_not_there(found, most=0)
         place = to or out / "figures"
         for file in write_figure(chosen.name, chosen.size, found.measured, place, formats):
-            print(file)
+            say(file)
 
 
 def reproduce_command(
@@ -139,12 +140,12 @@ def reproduce_command(
 
         made = reproduce(out, to)
         for line in made.damaged:
-            print(f"lifelong: damaged, left out: {line}", file=sys.stderr)
+            warn(f"damaged, left out: {line}")
         if json:
             print_json(made.findings)
             return
         for file in made.files:
-            print(file)
+            say(file)
 
 
 def _require_some(found: "Collected", recipe: "Recipe", out: Path) -> None:
@@ -160,8 +161,8 @@ def _require_some(found: "Collected", recipe: "Recipe", out: Path) -> None:
 
 def _tell_what_is_not_there(found: "Collected", most: int = 5) -> None:
     for line in found.damaged:
-        print(f"lifelong: damaged, left out: {line}", file=sys.stderr)
+        warn(f"damaged, left out: {line}")
     for line in found.missing[:most]:
-        print(f"lifelong: not there: {line}", file=sys.stderr)
+        warn(f"not there: {line}")
     if len(found.missing) > most > 0:
-        print(f"lifelong: not there: {len(found.missing) - most} more", file=sys.stderr)
+        warn(f"not there: {len(found.missing) - most} more")

@@ -15,6 +15,10 @@ from lifelong.records import TaskRecord
 
 FORMAT = "lifelong run"
 VERSION = 1
+MOST_BYTES = 1 << 28  # of a file; what it is decoded into takes several times as much
+MOST_TASKS = 2000  # every pair of which has a score
+MOST_USES = 1 << 25  # tasks times units: what a table of who uses which takes
+DEEPEST = 10  # settings within settings
 
 
 class RunError(ValueError):
@@ -113,6 +117,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             _refuse_another(envelope)
             run = msgspec.json.decode(text, type=cls)
             _refuse_contradictions(run)
+        except RecursionError as error:
+            raise RunError("not the JSON of a run: it is nested too deep") from error
         except (msgspec.MsgspecError, UnicodeDecodeError, ResultError) as error:
             raise RunError(f"not the JSON of a run: {error}") from error
         return run
@@ -150,7 +156,8 @@ def _read(path: Path) -> Iterator[Run]:
     if not path.is_dir():
         yield _read_file(path)
         return
-    files = [file for file in sorted(path.rglob("*.json")) if _claims_to_be_a_run(file)]
+    found = (file for file in sorted(path.rglob("*.json")) if file.is_file())
+    files = [file for file in found if _claims_to_be_a_run(file)]
     if not files:
         raise RunError(
             f"{path}: no stored run in this directory; give files or directories that "
@@ -161,15 +168,26 @@ def _read(path: Path) -> Iterator[Run]:
 
 def _read_file(file: Path) -> Run:
     try:
-        return Run.from_json(file.read_bytes())
+        return Run.from_json(_content(file))
     except RunError as error:
         raise RunError(f"{file}: {error}") from error
 
 
+def _content(file: Path) -> bytes:
+    """Of an ordinary file: a pipe could keep one waiting, a device has no end."""
+    if file.exists() and not file.is_file():
+        raise RunError("not an ordinary file; give a file that `lifelong demo` or `run` wrote")
+    with file.open("rb") as stream:
+        content = stream.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise RunError(f"has more than {MOST_BYTES:,} bytes, the most that is read as a run")
+    return content
+
+
 def _claims_to_be_a_run(file: Path) -> bool:
     try:
-        return msgspec.json.decode(file.read_bytes(), type=_Envelope).format == FORMAT
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return msgspec.json.decode(_content(file), type=_Envelope).format == FORMAT
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, RunError):
         return False
 
 
@@ -186,16 +204,48 @@ def _refuse_another(envelope: _Envelope) -> None:
 def _refuse_contradictions(run: Run) -> None:
     """Refuse inconsistent parts, so that code that shows a run need not check."""
     count = len(run.tasks)
+    _refuse_too_much(run)
     results = run.results
     if count == 0 or (results is not None and results.tasks != run.tasks):
         raise RunError(f"a run whose tasks {run.tasks!r} are not those of its matrix")
     for measure, scores in run.scores.items():
         if len(scores) != count:
             raise RunError(f"a run with {len(scores)} scores of {measure} for {count} tasks")
+        if results is not None and measure not in results.scores:
+            raise RunError(f"a run with scores of {measure}, which its matrix does not have")
     for group, born in run.born.items():
         if any(not 1 <= number <= count for number in born) or list(born) != sorted(born):
             raise RunError(f"a run in which the births of {group} are not tasks in order")
+    for group in (*run.born, *run.used):
+        if group not in run.widths or group not in run.born:
+            raise RunError(f"a run with units of {group}, whose width or births it does not tell")
+    sigma = run.settings.get("sigma", 0)
+    if not isinstance(sigma, int | float) or sigma < 0:
+        raise RunError(f"a run whose sigma is {sigma!r}, not a number from 0")
+    for record in run.records:
+        if not record.stages or (len(run.records) == count and run.born.keys() - record.groups):
+            raise RunError(f"a run whose record of {record.task!r} lacks a training or a group")
     for group, used in run.used.items():
         units = len(run.born.get(group, ()))
         if len(used) != count or any(not 0 <= unit < units for each in used for unit in each):
             raise RunError(f"a run in which tasks use units that {group} does not have")
+
+
+def _refuse_too_much(run: Run) -> None:
+    count, units = len(run.tasks), sum(map(len, run.born.values()))
+    if count > MOST_TASKS or count * units > MOST_USES:
+        raise RunError(
+            f"a run of {count:,} tasks and {units:,} units, but {MOST_TASKS:,} tasks are read at "
+            f"the most, and {MOST_USES:,} pairs of a task and a unit"
+        )
+    level: list[Any] = [run.settings]
+    for _ in range(DEEPEST):
+        level = [inner for outer in level for inner in _parts(outer)]
+    if level:
+        raise RunError(f"a run whose settings are nested more than {DEEPEST} deep")
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()

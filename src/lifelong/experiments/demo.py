@@ -12,6 +12,8 @@ from lifelong.evaluation.measure import ProgressCallback, RunMetadata, measure, 
 from lifelong.evaluation.runs import Run, write_run
 from lifelong.learners.registry import METHODS
 from lifelong.networks.sequential import mlp
+from lifelong.persistence.files import replace_file
+from lifelong.printing import Terminal
 from lifelong.report.page import forgetting_points, page
 from lifelong.tasks.datasets import load
 from lifelong.tasks.datasets.files import require_writable
@@ -28,7 +30,7 @@ def demo(out: Path, *, seed: int = 0, tasks: int = 10) -> None:
     """Run on scikit-learn's digits, print a table, write `report.html` and a file per method."""
     stream = load("digits", seed).first(tasks)
     require_writable(out)
-    console = Console()
+    console = Terminal()
     command = f"lifelong demo --seed {seed} --tasks {tasks}"
     with _shown(console, len(stream)) as progress:
         runs = run(stream, seed=seed, progress=progress, command=command)
@@ -67,7 +69,7 @@ def write(runs: Sequence[Run], out: Path) -> Path:
     for each in runs:
         write_run(each, out)
     report = out / REPORT
-    report.write_text(page(runs), encoding="utf-8")
+    replace_file(report.resolve(), page(runs).encode())
     return report
 
 

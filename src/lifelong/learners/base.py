@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import torch
 from rich.progress import Progress as Bars
+from rich.progress import TextColumn
 from torch import Tensor
 
 from lifelong.networks.growing import GrowingNetwork, LearnedTask, nonzero, parameters
@@ -20,8 +21,17 @@ from lifelong.networks.layout import Architecture, Tensors
 from lifelong.persistence.checkpoint import Checkpoint
 from lifelong.persistence.files import digest_of
 from lifelong.persistence.models import ModelFileError, checksum, not_finite, read, write
+from lifelong.printing import Terminal
 from lifelong.records import Capacity, TaskRecord
-from lifelong.tasks.task import Array, Examples, Kind, Task, TaskError, TensorExamples
+from lifelong.tasks.task import (
+    Array,
+    Examples,
+    Kind,
+    Task,
+    TaskError,
+    TensorExamples,
+    plain_tensor,
+)
 from lifelong.training.budget import SettingError, with_new_names
 from lifelong.training.loop import Progress, TrainingContext, TrainingError
 
@@ -119,7 +129,7 @@ class Learner(ABC, Generic[S]):
     def _probabilities(self, x: Array, known: LearnedTask, network: Predictor) -> Tensor:
         inputs = self._checked(x, network.inputs)
         link = torch.sigmoid if known.kind is Kind.BINARY else _softmax
-        with torch.no_grad():
+        with torch.no_grad(), _in_float32(self.device):
             chunks = [link(network.logits(part.to(self.device))) for part in inputs.split(CHUNK)]
         probabilities = chunks[0] if len(chunks) == 1 else torch.cat(chunks)
         if not _all_finite(probabilities):
@@ -266,6 +276,7 @@ class Learner(ABC, Generic[S]):
         with ExitStack() as held:
             held.enter_context(self._claimed())
             held.enter_context(torch.enable_grad())  # the caller may have turned gradients off
+            held.enter_context(_in_float32(self.device))
             title = tasks[0].name if len(tasks) == 1 else "all tasks"
             progress = held.enter_context(_progress_bar(title)) if self.progress else None
             if checkpoint is None:
@@ -322,7 +333,8 @@ class Learner(ABC, Generic[S]):
             **{f"setting {name}": str(value) for name, value in settings.items()},
             "network": f"{self.network.architecture!r} {checksum(self.network)}",
             "data": " ".join(_data_digest(rows) for t in tasks for rows in (t.train, t.valid)),
-            "torch": f"{torch.__version__} on {self.device}, {torch.get_num_threads()} threads",
+            "torch": f"{torch.__version__} on {self.device}, {torch.get_num_threads()} threads"
+            + ("" if torch.backends.mkldnn.enabled else ", without mkldnn"),
         }
 
     def _generator(self) -> torch.Generator:
@@ -331,7 +343,7 @@ class Learner(ABC, Generic[S]):
         return torch.Generator().manual_seed(int(entropy[0] >> np.uint64(1)))
 
     def _checked(self, x: Array, wanted: tuple[int, ...]) -> Tensor:
-        inputs = torch.as_tensor(x).to(torch.float32)
+        inputs = plain_tensor("inputs", x).to(torch.float32)
         if tuple(inputs.shape[1:]) != wanted or inputs.ndim == 0:
             raise TaskError(
                 f"inputs must have rows first and then shape {wanted}, not {tuple(inputs.shape)}"
@@ -339,6 +351,13 @@ class Learner(ABC, Generic[S]):
         if not _all_finite(inputs):
             raise TaskError("inputs must be finite in float32; some are NaN, infinite or too large")
         return inputs
+
+
+def _in_float32(device: torch.device) -> AbstractContextManager[object]:
+    """Who calls may have turned autocast on: it would round to half precision on the way."""
+    if not torch.is_autocast_enabled(device.type):
+        return nullcontext()  # prediction of a row must not pay for what is rare
+    return torch.autocast(device.type, enabled=False)
 
 
 def _all_finite(numbers: Tensor) -> bool:
@@ -380,7 +399,9 @@ def _softmax(logits: Tensor) -> Tensor:
 
 @contextmanager
 def _progress_bar(task: str) -> Iterator[Progress]:
-    with Bars(transient=True) as bars:
+    title = TextColumn("{task.description}", markup=False)
+    columns = (title, *Bars.get_default_columns()[1:])
+    with Bars(*columns, console=Terminal(), transient=True) as bars:
         bar = bars.add_task(task)
 
         def show(stage: str, done: int, most: int) -> None:

@@ -7,6 +7,7 @@ from rich.text import Text
 
 from lifelong.evaluation.runs import Run
 from lifelong.evaluation.usage import EVENTS, common, grows, tells, units_by_task, used_units
+from lifelong.printing import printable
 
 _ACROSS = 12  # tasks that fit in one row
 _NAMES = ("task", "layer", "most with")  # text columns
@@ -24,9 +25,9 @@ def show(run: Run, console: Console) -> None:
 
 def _head(run: Run) -> Text:
     s = run.summary
-    base = ", ".join(f"{group} {width}" for group, width in run.widths.items())
+    base = ", ".join(f"{printable(group)} {width}" for group, width in run.widths.items())
     return Text(
-        f"{run.method}, seed {run.seed}: {_count(len(run.tasks), 'task')}, "
+        f"{printable(run.method)}, seed {run.seed}: {_count(len(run.tasks), 'task')}, "
         f"{s.parameters:,} parameters ({s.nonzero:,} not zero), "
         f"{s.capacity:.2f} times the base network's\n"
         f"Base network: {' × '.join(map(str, run.inputs))} inputs, {base}"
@@ -49,7 +50,7 @@ def _tasks(run: Run) -> Table:
     legend = "; used: units that it uses; older: those of them from earlier tasks"
     table = _table(f"Tasks{legend if tells(run) else ''}", "", "task", *told)
     for number, (name, *cells) in enumerate(zip(run.tasks, *told.values(), strict=True), 1):
-        table.add_row(str(number), Text(name), *cells)
+        table.add_row(str(number), Text(printable(name)), *cells)
     return table
 
 
@@ -70,7 +71,7 @@ def _layers(run: Run) -> Table | None:
         cells = [counts[number - 1] for number in shown]
         if between:
             cells.insert(1, sum(counts[1 : 1 + between]))
-        table.add_row(Text(group), *map(str, (run.widths[group], len(born), *cells)))
+        table.add_row(Text(printable(group)), *map(str, (run.widths[group], len(born), *cells)))
     return table
 
 
@@ -83,14 +84,18 @@ def _overlap(run: Run) -> Table | None:
     if len(run.tasks) <= _ACROSS:
         table = _table(title, "", "task", *map(str, range(1, len(run.tasks))))
         for row, name in list(enumerate(run.tasks))[1:]:
-            table.add_row(str(row + 1), Text(name), *(f"{v:.2f}" for v in shares[row, :row]))
+            table.add_row(
+                str(row + 1), Text(printable(name)), *(f"{v:.2f}" for v in shares[row, :row])
+            )
         return table
     table = _table(title, "", "task", "most with", "share", "mean share")
     for row, name in enumerate(run.tasks):
         others = [other for other in range(len(run.tasks)) if other != row]
         nearest = max(others, key=lambda other: float(shares[row, other]))
         most, mean = f"{shares[row, nearest]:.2f}", f"{shares[row, others].mean():.2f}"
-        table.add_row(str(row + 1), Text(name), Text(run.tasks[nearest]), most, mean)
+        table.add_row(
+            str(row + 1), Text(printable(name)), Text(printable(run.tasks[nearest])), most, mean
+        )
     return table
 
 

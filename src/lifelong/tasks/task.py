@@ -5,16 +5,26 @@ paper's subtasks); under `Kind.CLASSES` the outputs are the classes of one softm
 """
 
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol, TypeAlias, final
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 Array: TypeAlias = Any  # whatever `torch.as_tensor` takes: a NumPy array, a tensor, nested lists
+
+
+MOST_OUTPUTS = 2**24  # a head of so many, on 100 units, takes 7 GB
+# Types that torch compares and sorts; labels of others, such as uint16, are converted first.
+_COMPARABLE = {
+    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+}
 
 
 class TaskError(ValueError):
@@ -91,7 +101,7 @@ class DatasetExamples:
     ) -> None:
         self._dataset: Any = dataset  # torch's Dataset type has no __len__
         self._kind = _kind("rows of a dataset", kind)
-        self._outputs = outputs
+        self._outputs = _checked_outputs("rows of a dataset", outputs)
         self._workers = workers
 
     def __len__(self) -> int:
@@ -114,8 +124,12 @@ class DatasetExamples:
             num_workers=self._workers,
         )
         for x, y in loader:
-            inputs = _finite_float32("a batch of a dataset", x)
-            yield inputs, _labels("a batch of a dataset", y, self._kind, self._outputs)
+            where = "a batch of a dataset"
+            inputs, labels = plain_tensor(where, x), _comparable(plain_tensor(where, y))
+            yield (
+                _finite_float32(where, inputs),
+                _labels(where, labels, self._kind, self._outputs),
+            )
 
 
 @final
@@ -153,9 +167,10 @@ class Task:
         }
         first = rows["train"]
         self.kind = _kind(name, kind) if kind is not None else _infer_kind(first)
-        self.outputs = outputs if outputs is not None else _infer_outputs(self.kind, first)
-        if self.outputs < 1:
-            raise TaskError(f"task {name!r}: outputs must be at least 1, not {outputs}")
+        if outputs is None:
+            self.outputs = _infer_outputs(name, self.kind, first)
+        else:
+            self.outputs = _checked_outputs(f"task {name!r}", outputs)
         checked = {split: self._check(split, given, first.shape) for split, given in rows.items()}
         self.train = checked["train"]
         self.valid = checked["valid"]
@@ -206,13 +221,10 @@ def _labels(where: str, y: Tensor, kind: Kind, outputs: int) -> Tensor:
 
 def _as_tensors(name: str, split: str, x: Array, y: Array) -> TensorExamples:
     where = f"task {name!r}, {split}"
-    try:
-        inputs, labels = torch.as_tensor(x), torch.as_tensor(y)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise TaskError(f"{where}: inputs and labels must be numeric arrays: {error}") from error
-    if inputs.is_complex() or inputs.ndim < 2:
+    inputs, labels = plain_tensor(where, x), _comparable(plain_tensor(where, y))
+    if inputs.ndim < 2:
         raise TaskError(
-            f"{where}: inputs must be a real array with rows first and at least one feature axis, "
+            f"{where}: inputs must be an array with rows first and at least one feature axis, "
             f"not {inputs.dtype} of shape {tuple(inputs.shape)}"
         )
     if labels.ndim == 0 or len(inputs) != len(labels):
@@ -221,6 +233,43 @@ def _as_tensors(name: str, split: str, x: Array, y: Array) -> TensorExamples:
             "there must be one label, or one row of labels, for each row"
         )
     return TensorExamples(_finite_float32(where, inputs), labels.to(inputs.device))
+
+
+def plain_tensor(where: str, given: Array) -> Tensor:
+    """A tensor of real numbers, one after the other in memory; what cannot be one is refused."""
+    try:
+        tensor = torch.as_tensor(_native(given) if isinstance(given, np.ndarray) else given)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise TaskError(f"{where}: inputs and labels must be numeric arrays: {error}") from error
+    odd = _oddity(tensor)
+    if odd:
+        raise TaskError(
+            f"{where}: inputs and labels must be real arrays with all their numbers in memory, "
+            f"not {odd} tensor of type {tensor.dtype}; convert it first"
+        )
+    return tensor.detach()
+
+
+def _native(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Torch takes neither steps backwards nor the byte order of another machine: copy those."""
+    swapped = not array.dtype.isnative
+    ordered = array.astype(array.dtype.newbyteorder("=")) if swapped else array
+    return ordered.copy() if any(step < 0 for step in ordered.strides) else ordered
+
+
+def _oddity(tensor: Tensor) -> str:
+    kinds = {
+        "a nested": tensor.is_nested,
+        "a quantised": tensor.is_quantized,
+        "a sparse": not tensor.is_nested and tensor.layout is not torch.strided,
+        "a meta": tensor.is_meta,
+        "a complex": tensor.is_complex(),
+    }
+    return next((kind for kind, is_it in kinds.items() if is_it), "")
+
+
+def _comparable(labels: Tensor) -> Tensor:
+    return labels if labels.dtype in _COMPARABLE else labels.to(torch.float64)
 
 
 def _finite_float32(where: str, inputs: Tensor) -> Tensor:
@@ -250,7 +299,19 @@ def _infer_kind(rows: Examples) -> Kind:
     return Kind.BINARY if rows.y.ndim == 2 or only_zero_and_one else Kind.CLASSES
 
 
-def _infer_outputs(kind: Kind, rows: Examples) -> int:
+def _checked_outputs(where: str, outputs: int) -> int:
+    try:
+        number = 0 if isinstance(outputs, bool) else operator.index(outputs)
+    except TypeError:
+        number = 0
+    if not 1 <= number <= MOST_OUTPUTS:
+        raise TaskError(
+            f"{where}: outputs must be a whole number from 1 to {MOST_OUTPUTS:,}, not {outputs!r}"
+        )
+    return number
+
+
+def _infer_outputs(name: str, kind: Kind, rows: Examples) -> int:
     if not isinstance(rows, TensorExamples) or len(rows) == 0:
         return 1
     if kind is Kind.BINARY:
@@ -258,6 +319,11 @@ def _infer_outputs(kind: Kind, rows: Examples) -> int:
     largest = float(rows.y.max())
     if not 0 <= largest < math.inf:
         raise TaskError(f"class labels must be whole numbers from 0, but {largest} is among them")
+    if largest >= max(1000, 10 * len(rows)):
+        raise TaskError(
+            f"task {name!r}: a label of {largest:.0f} in {len(rows)} rows would make as many "
+            "outputs; number the classes from 0 without gaps, or give outputs=... if it is meant"
+        )
     return int(largest) + 1
 
 
