@@ -240,10 +240,13 @@ class Learner(ABC, Generic[S]):
     @staticmethod
     def _private_shape(network: GrowingNetwork, number: int, name: str) -> tuple[int, ...]:
         """Shape of a tensor that is task `number`'s own."""
-        born, outputs = network.born, network.tasks[number - 1].outputs
-        layout = network.architecture.layout
-        widths = {group: int((stamps <= number).sum()) for group, stamps in born.items()}
-        return layout.shape(name, widths or layout.groups, outputs)
+        layout, outputs = network.architecture.layout, network.tasks[number - 1].outputs
+        spec = layout.tensors[name]
+        born = {g: network.born[g] for axis in spec.axes for g in axis.groups if g in network.born}
+        widths = {
+            group: int(torch.searchsorted(at, number, right=True)) for group, at in born.items()
+        }
+        return spec.shape(layout.widths(widths, outputs))
 
     def _refuse(self, task: Task) -> None:
         if task.name in self.tasks:

@@ -1,0 +1,253 @@
+"""Files that somebody made to do harm: each is refused, by name, at once and in little memory."""
+
+import gzip
+import io
+import json
+import resource
+import signal
+import struct
+import tracemalloc
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from builders import BUDGET, inputs_for, learned, quick, small_mlp, stream_for, task_for
+from lifelong.evaluation.measure import load_model, model_run
+from lifelong.learners.base import Learner
+from lifelong.learners.baselines import EWC, EWCSettings
+from lifelong.learners.den import DEN
+from lifelong.learners.registry import METHODS
+from lifelong.networks.sequential import Sequential, mlp
+from lifelong.persistence import checkpoint as journal
+from lifelong.persistence.checkpoint import FILE, Checkpoint, CheckpointError
+from lifelong.persistence.files import digest, packed, unpacked
+from lifelong.persistence.models import MANIFEST, Manifest, ModelFileError
+from lifelong.tasks.datasets.features import features, read_npz
+from lifelong.tasks.datasets.files import DataError
+from lifelong.tasks.datasets.mnist import read_idx, read_mnist
+
+SECONDS = 5  # that a refusal may take
+MEMORY = 1 << 28  # bytes that it may take
+
+
+class TooLong(BaseException):
+    """Not an error that a reader could take for one of its own."""
+
+
+@contextmanager
+def little() -> Iterator[None]:
+    """Little time and memory, or the test fails."""
+
+    def too_long(*_: object) -> None:
+        raise TooLong
+
+    before = signal.signal(signal.SIGALRM, too_long)
+    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    signal.alarm(SECONDS)
+    resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+# ---- models
+
+
+def forge(path: Path, tensors: dict[str, Tensor] | None = None, **changes: Any) -> Path:
+    """Change a model on purpose: all checksums, sizes and shapes are right again, unless given."""
+    manifest = {**json.loads((path / MANIFEST).read_text()), "seal": ""}
+    if tensors is not None:
+        content = packed(tensors)
+        manifest |= {"sha256": digest(content), "bytes": len(content)}
+        manifest["shapes"] = {name: list(tensor.shape) for name, tensor in tensors.items()}
+        (path / f"tensors-{digest(content)[:16]}.safetensors").write_bytes(content)
+    manifest |= changes
+    manifest["seal"] = digest(msgspec.json.encode(manifest))
+    (path / MANIFEST).write_bytes(msgspec.json.encode(manifest))
+    return path
+
+
+def tensors_in(path: Path) -> dict[str, Tensor]:
+    file = json.loads((path / MANIFEST).read_text())["sha256"][:16]
+    return unpacked((path / f"tensors-{file}.safetensors").read_bytes())
+
+
+def manifest_in(path: Path) -> dict[str, Any]:
+    return json.loads((path / MANIFEST).read_text())
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    architecture = small_mlp()
+    tasks = stream_for(architecture, "one output", "classes")
+    learned(architecture, tasks, quick(sigma=0.0)).save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def deep(path: Path, layers: int, tasks: int) -> Path:
+    """A network of many layers of one unit, with many tasks."""
+    architecture = mlp(6, [1] * layers)
+    made = {
+        f"shared/{name}": torch.ones(architecture.layout.shape(name, architecture.layout.groups, 1))
+        for name in list(architecture.layout.tensors)[:-2]
+    }
+    for number in range(1, tasks + 1):
+        made |= {f"task/{number}/head.weight": torch.ones(1, 1)}
+        made |= {f"task/{number}/head.bias": torch.ones(1)}
+    heads = ["head.bias", "head.weight"]
+    return forge(
+        path,
+        made,
+        architecture=msgspec.to_builtins(architecture),
+        born={group: [1] for group in architecture.layout.groups},
+        tasks=[
+            {"name": str(n), "kind": "binary", "outputs": 1, "private": heads} for n in range(tasks)
+        ],
+        records=[],
+    )
+
+
+HUGE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a shape of many sizes": (
+        lambda path: forge(path, shapes={"z": [2**62] * 200_000}),
+        "200,000 sizes in a shape, at most 8",
+    ),
+    "many layers": (lambda path: deep(path, 3000, 1), "6,000 layers, at most 2,000"),
+    "layers and tasks": (lambda path: deep(path, 1500, 1500), "3,000 layers, at most 2,000"),
+    "many tasks": (lambda path: deep(path, 1, 10_001), "10,001 tasks, at most 10,000"),
+    "many tensors": (
+        lambda path: forge(path, shapes={str(n): [] for n in range(50_001)}),
+        "50,001 tensors, at most 50,000",
+    ),
+    "a size beyond all": (
+        lambda path: forge(path, shapes={"z": [0, 2**62]}),
+        "places on an axis, at most",
+    ),
+    "a long name of a task": (
+        lambda path: forge(
+            path,
+            tasks=[{**task, "name": "n" * 1001} for task in manifest_in(path)["tasks"]],
+        ),
+        "1,001 characters in a name, at most 1,000",
+    ),
+    "a long name of a tensor": (
+        lambda path: forge(path, memory=["own/" + "n" * 1001]),
+        "1,005 characters in a name, at most 1,000",
+    ),
+    "many brackets": (
+        lambda path: forge(path, settings={"mu": [[]] * 1_100_000}),
+        "lists and objects, at most 1,000,000",
+    ),
+    "many words": (
+        lambda path: forge(path, settings={"mu": ["a"] * 2_600_000}),
+        "quotation marks, at most 5,000,000",
+    ),
+    "many bytes": (lambda path: forge(path, settings={"mu": [1] * 34_000_000}), "more than 67,1"),
+    "many outputs": (
+        lambda path: forge(
+            path, tasks=[{**task, "outputs": 2**62} for task in manifest_in(path)["tasks"]]
+        ),
+        "not float32 of",
+    ),
+    "many records": (
+        lambda path: forge(path, records=manifest_in(path)["records"] * 5000),
+        "several records of one task",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HUGE)
+def test_a_model_that_would_take_long_is_refused_at_once(case: str, model: Path) -> None:
+    make, message = HUGE[case]
+    make(model)
+    with little(), pytest.raises(ModelFileError, match=message):
+        DEN.load(model)
+
+
+def test_as_many_layers_and_tasks_as_are_allowed_are_read_at_once(model: Path) -> None:
+    deep(model, 1000, 2000)
+    with little():
+        loaded = DEN.load(model)
+    assert len(loaded.tasks) == 2000
+
+
+# ---- checkpoints
+
+
+def start(directory: Path) -> None:
+    architecture = small_mlp()
+    DEN(architecture, quick()).learn(task_for(architecture), checkpoint=directory)
+
+
+def about() -> dict[str, str]:
+    architecture = small_mlp()
+    return DEN(architecture, quick())._about("learn", [task_for(architecture)])
+
+
+def page(directory: Path, tensors: dict[str, Tensor], count: int = 1, **facts: Any) -> None:
+    """A checkpoint of trainings that have all ended, with these tensors."""
+    header = {
+        name: {"dtype": "F32", "shape": [1], "data_offsets": [4 * n, 4 * n + 4]}
+        for n, name in enumerate(tensors)
+    }
+    text = json.dumps(header).encode()
+    content = struct.pack("<Q", len(text)) + text + bytes(4 * len(tensors))
+    (directory / f"training-{digest(content)}.safetensors").write_bytes(content)
+    entry = journal._Entry("one output 0: first", True, facts, digest(content), len(content))
+    index = journal._Index(journal.FORMAT, journal.VERSION, about(), [entry] * count, False)
+    (directory / FILE).write_bytes(msgspec.json.encode(index.sealed()))
+
+
+CHECKPOINTS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "many trainings": (lambda path: page(path, {}, 100_000), "100,000 trainings, at most 10,000"),
+    "many tensors": (
+        lambda path: page(path, dict.fromkeys(map(str, range(100_000)))),
+        "tensors, at most 50,000",
+    ),
+    "a large number": (
+        lambda path: page(path, {}, loss=10**400, steps=1, seconds=1.0),
+        "checkpoint",
+    ),
+    "many brackets": (
+        lambda path: page(path, {}, loss=[[]] * 1_000_000),
+        "lists and objects, at most 1,000,000",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CHECKPOINTS)
+def test_a_checkpoint_that_would_take_long_is_refused_at_once(case: str, tmp_path: Path) -> None:
+    make, message = CHECKPOINTS[case]
+    make(tmp_path)
+    with little(), pytest.raises(CheckpointError, match=message):
+        start(tmp_path)
+
+
+def test_a_checkpoint_of_something_else_is_told_in_a_few_words(tmp_path: Path) -> None:
+    many = {str(number): "x" for number in range(100_000)} | {"long": "x" * 10_000}
+    index = journal._Index(journal.FORMAT, journal.VERSION, many, [], False)
+    (tmp_path / FILE).write_bytes(msgspec.json.encode(index.sealed()))
+    with pytest.raises(CheckpointError, match="another learning") as told:
+        start(tmp_path)
+    assert len(str(told.value)) < 5000
+
+
+def test_a_checkpoint_holds_no_more_trainings_than_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "MOST_TRAININGS", 0)
+    monkeypatch.setattr(journal, "APART", 0)
+    with pytest.raises(CheckpointError, match="1 trainings, at most 0 .*learn without one"):
+        start(tmp_path)
