@@ -216,10 +216,6 @@ CHECKPOINTS: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda path: page(path, dict.fromkeys(map(str, range(100_000)))),
         "tensors, at most 50,000",
     ),
-    "a large number": (
-        lambda path: page(path, {}, loss=10**400, steps=1, seconds=1.0),
-        "checkpoint",
-    ),
     "many brackets": (
         lambda path: page(path, {}, loss=[[]] * 1_000_000),
         "lists and objects, at most 1,000,000",
@@ -251,3 +247,108 @@ def test_a_checkpoint_holds_no_more_trainings_than_are_read(
     monkeypatch.setattr(journal, "APART", 0)
     with pytest.raises(CheckpointError, match="1 trainings, at most 0 .*learn without one"):
         start(tmp_path)
+
+
+# ---- data
+
+
+def header(descr: str, shape: object) -> bytes:
+    text = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape}}}\n".encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
+
+
+def array(descr: str, shape: object, content: bytes = b"") -> bytes:
+    return header(descr, shape) + content
+
+
+def npz(path: Path, packing: int = zipfile.ZIP_DEFLATED, **members: bytes) -> None:
+    """With good arrays for those of x and y that are not given."""
+    good = {"x": array("<f4", (4, 2), bytes(32)), "y": array("|u1", (4,), bytes([0, 0, 1, 1]))}
+    with zipfile.ZipFile(path, "w", packing) as archive:
+        for name, content in {**good, **members}.items():
+            archive.writestr(f"{name}.npy", content)
+
+
+MANY = 1_000_000_000
+ARRAYS: dict[str, tuple[Callable[[Path], None], str]] = {
+    "rows of nothing": (
+        lambda path: npz(path, x=array("<f4", (MANY, 0)), y=array("|S0", (MANY,))),
+        "no axis may be empty",
+    ),
+    "labels of nothing": (lambda path: npz(path, y=array("|S0", (MANY,))), "type .S0"),
+    "names of nothing": (lambda path: npz(path, names=array("|S0", (MANY,))), "type .S0"),
+    "no rows": (
+        lambda path: npz(path, x=array("<f4", (0, 2)), y=array("|u1", (0,))),
+        "no axis may be empty",
+    ),
+    "a bomb": (
+        lambda path: npz(path, x=array("<f4", (20_000_000, 1), bytes(80_000_000))),
+        "announces 80,000,004 bytes of data, but a file of",
+    ),
+    "several bombs": (
+        lambda path: npz(
+            path,
+            x=array("<f4", (10_000_000, 1), bytes(40_000_000)),
+            y=array("<f4", (10_000_000,), bytes(40_000_000)),
+        ),
+        "may hold 67,108,864 at the most",
+    ),
+    "a header that is a bomb": (
+        lambda path: npz(
+            path, x=b"\x93NUMPY\x02\x00" + struct.pack("<I", 300_000_000) + b" " * 300_000_000
+        ),
+        "not a whole npz file",
+    ),
+    "a header of brackets": (
+        lambda path: npz(
+            path, x=b"\x93NUMPY\x01\x00" + struct.pack("<H", 9000) + b"(" * 8999 + b"\n"
+        ),
+        "not a whole npz file",
+    ),
+    "another packing": (lambda path: npz(path, zipfile.ZIP_LZMA), "packed in a way"),
+    "one name for all": (
+        lambda path: npz(path, names=array("|S3", "()", b"cat")),
+        "names must be a list",
+    ),
+    "a split of nothing": (lambda path: npz(path, split=array("|V0", (4,))), "type .V0"),
+    "a split of anything": (
+        lambda path: npz(path, split=array("|V4", (4,), bytes(16))),
+        "type .V4",
+    ),
+    "objects": (lambda path: npz(path, y=array("|O", (4,), bytes(32))), "type object"),
+}
+
+
+@pytest.mark.parametrize("case", ARRAYS)
+def test_a_table_that_is_not_one_is_refused_at_once(case: str, tmp_path: Path) -> None:
+    make, message = ARRAYS[case]
+    make(tmp_path / "table.npz")
+    with little(), pytest.raises(DataError, match=message):
+        features(tmp_path / "table.npz", per_class=(1, 1, 0))
+
+
+def idx(*shape: int, content: bytes = b"") -> bytes:
+    return bytes([0, 0, 8, len(shape)]) + struct.pack(f">{len(shape)}I", *shape) + content
+
+
+IMAGES: dict[str, tuple[bytes, str]] = {
+    "f": (idx(0, 28, 28), "in which there is nothing"),
+    "f.gz": (gzip.compress(idx(2**17, 28, 28, content=bytes(28 * 28 << 17)), 1), "announces 102,7"),
+    "g": (idx(2**32 - 1, 2**32 - 1, 2**32 - 1), "bytes of data, but a file of 16 bytes"),
+    "h": (idx(2**10, 28, 28), "that is 802,832 bytes, but there are 16"),
+}
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_images_that_are_none_are_refused_at_once(name: str, tmp_path: Path) -> None:
+    content, message = IMAGES[name]
+    (tmp_path / name).write_bytes(content)
+    with little(), pytest.raises(DataError, match=message):
+        read_idx(tmp_path / name, 3)
+
+
+def test_what_shrinks_a_lot_is_read_while_it_is_small(tmp_path: Path) -> None:
+    (tmp_path / "f.gz").write_bytes(gzip.compress(idx(10**6, content=bytes(10**6))))
+    assert read_idx(tmp_path / "f.gz", 1).shape == (10**6,)
+    np.savez_compressed(tmp_path / "t.npz", x=np.zeros((60_000, 64)), y=np.arange(60_000) % 10)
+    assert read_npz(tmp_path / "t.npz")["x"].shape == (60_000, 64)
