@@ -6,7 +6,6 @@ import json
 import resource
 import signal
 import struct
-import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,22 +16,25 @@ import msgspec
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from torch import Tensor
 
 from builders import BUDGET, inputs_for, learned, quick, small_mlp, stream_for, task_for
 from lifelong.evaluation.measure import load_model, model_run
-from lifelong.learners.base import Learner
-from lifelong.learners.baselines import EWC, EWCSettings
+from lifelong.learners.baselines import Joint, TrainingSettings
 from lifelong.learners.den import DEN
 from lifelong.learners.registry import METHODS
-from lifelong.networks.sequential import Sequential, mlp
+from lifelong.networks.sequential import mlp
 from lifelong.persistence import checkpoint as journal
-from lifelong.persistence.checkpoint import FILE, Checkpoint, CheckpointError
-from lifelong.persistence.files import digest, packed, unpacked
-from lifelong.persistence.models import MANIFEST, Manifest, ModelFileError
+from lifelong.persistence.checkpoint import FILE, CheckpointError
+from lifelong.persistence.files import TensorFileError, digest, packed, unpacked
+from lifelong.persistence.models import MANIFEST, ModelFileError
+from lifelong.report.inspection import show
+from lifelong.report.page import page
 from lifelong.tasks.datasets.features import features, read_npz
 from lifelong.tasks.datasets.files import DataError
-from lifelong.tasks.datasets.mnist import read_idx, read_mnist
+from lifelong.tasks.datasets.mnist import read_idx
+from lifelong.tasks.task import TaskError
 
 SECONDS = 5  # that a refusal may take
 MEMORY = 1 << 28  # bytes that it may take
@@ -196,7 +198,7 @@ def about() -> dict[str, str]:
     return DEN(architecture, quick())._about("learn", [task_for(architecture)])
 
 
-def page(directory: Path, tensors: dict[str, Tensor], count: int = 1, **facts: Any) -> None:
+def write_page(directory: Path, tensors: dict[str, Tensor], count: int = 1, **facts: Any) -> None:
     """A checkpoint of trainings that have all ended, with these tensors."""
     header = {
         name: {"dtype": "F32", "shape": [1], "data_offsets": [4 * n, 4 * n + 4]}
@@ -211,13 +213,16 @@ def page(directory: Path, tensors: dict[str, Tensor], count: int = 1, **facts: A
 
 
 CHECKPOINTS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "many trainings": (lambda path: page(path, {}, 100_000), "100,000 trainings, at most 10,000"),
+    "many trainings": (
+        lambda path: write_page(path, {}, 100_000),
+        "100,000 trainings, at most 10,000",
+    ),
     "many tensors": (
-        lambda path: page(path, dict.fromkeys(map(str, range(100_000)))),
+        lambda path: write_page(path, dict.fromkeys(map(str, range(100_000)))),
         "tensors, at most 50,000",
     ),
     "many brackets": (
-        lambda path: page(path, {}, loss=[[]] * 1_000_000),
+        lambda path: write_page(path, {}, loss=[[]] * 1_000_000),
         "lists and objects, at most 1,000,000",
     ),
 }
@@ -245,7 +250,7 @@ def test_a_checkpoint_holds_no_more_trainings_than_are_read(
 ) -> None:
     monkeypatch.setattr(journal, "MOST_TRAININGS", 0)
     monkeypatch.setattr(journal, "APART", 0)
-    with pytest.raises(CheckpointError, match="1 trainings, at most 0 .*learn without one"):
+    with pytest.raises(CheckpointError, match=r"1 trainings, at most 0 .*learn without one"):
         start(tmp_path)
 
 
@@ -352,3 +357,185 @@ def test_what_shrinks_a_lot_is_read_while_it_is_small(tmp_path: Path) -> None:
     assert read_idx(tmp_path / "f.gz", 1).shape == (10**6,)
     np.savez_compressed(tmp_path / "t.npz", x=np.zeros((60_000, 64)), y=np.arange(60_000) % 10)
     assert read_npz(tmp_path / "t.npz")["x"].shape == (60_000, 64)
+
+
+# ---- models that make no sense
+
+
+def test_a_number_too_large_for_a_setting_is_refused(model: Path) -> None:
+    settings = manifest_in(model)["settings"]
+    for name in ("mu", "k"):
+        text = (forge(model, settings={**settings, name: "HUGE"}) / MANIFEST).read_text()
+        seal = json.loads(text)["seal"]
+        text = text.replace('"HUGE"', "1" + "0" * 400)
+        unsealed = text.replace(seal, "").encode()
+        (model / MANIFEST).write_text(text.replace(seal, digest(unsealed)))
+        with pytest.raises(ModelFileError, match="settings are damaged"):
+            DEN.load(model)
+
+
+@pytest.mark.parametrize("load", [DEN.load, load_model])
+@pytest.mark.parametrize("deep", ["[" * 100_000, '{"method":"DEN","a":' + "[" * 100_000])
+def test_a_manifest_that_is_deep_is_refused(
+    deep: str, load: Callable[[Path], object], model: Path
+) -> None:
+    (model / MANIFEST).write_text(deep)
+    with pytest.raises(ModelFileError, match="not a manifest"):
+        load(model)
+
+
+def test_a_shape_of_nothing_and_of_too_much_is_refused() -> None:
+    text = json.dumps({"z": {"dtype": "F32", "shape": [0, 2**62], "data_offsets": [0, 0]}}).encode()
+    with pytest.raises(TensorFileError, match="one above 1,099,511,627,776"):
+        unpacked(struct.pack("<Q", len(text)) + text)
+    text = text.replace(str(2**62).encode(), b"1099511627776,1099511627776")
+    with pytest.raises(TensorFileError, match="cannot have shape"):
+        unpacked(struct.pack("<Q", len(text)) + text)
+
+
+def test_a_name_that_could_not_be_read_again_is_refused_before_it_is_learned() -> None:
+    architecture = small_mlp()
+    learner = DEN(architecture, quick())
+    with pytest.raises(TaskError, match="has 1,001 characters, but a file can hold 1,000"):
+        learner.learn(task_for(architecture, name="n" * 1001))
+
+
+def test_what_could_not_be_read_again_is_not_saved(tmp_path: Path) -> None:
+    architecture = small_mlp()
+    learner = Joint(architecture, TrainingSettings(budget=BUDGET))
+    learner.learn_together([task_for(architecture, name="n" * (1 << 20))])
+    with pytest.raises(ModelFileError, match="1,048,576 characters in a name, at most 1,000"):
+        learner.save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def saved(path: Path, name: str, **settings: Any) -> Path:
+    """A model of a method that has learned two tasks."""
+    architecture = small_mlp()
+    learner = METHODS[name].make(architecture, budget=BUDGET, changes=settings)
+    tasks = stream_for(architecture, "one output", "one output")
+    if isinstance(learner, Joint):
+        learner.learn_together(tasks)
+    else:
+        for task in tasks:
+            learner.learn(task)
+    learner.save(path)
+    return path
+
+
+def use(path: Path, elsewhere: Path) -> None:
+    """All that one does with a model: predict, learn, save, load, inspect, report."""
+    learner = load_model(path)
+    architecture = learner.network.architecture
+    for task in learner.tasks:
+        learner.predict(inputs_for(architecture, 3), task=task)
+    if not isinstance(learner, Joint):
+        learner.learn(task_for(architecture, "one output", 9, "one more"))
+    learner.save(elsewhere)
+    run = model_run(elsewhere)
+    show(run, Console(file=io.StringIO()))
+    page([run])
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_good_model_of_any_method_can_be_used(name: str, tmp_path: Path) -> None:
+    use(saved(tmp_path / "model", name), tmp_path / "next")
+
+
+def records(path: Path, **changes: Any) -> Path:
+    """Change the last record."""
+    *first, last = manifest_in(path)["records"]
+    return forge(path, records=[*first, {**last, **changes}])
+
+
+def tasks(path: Path, **changes: Any) -> Path:
+    """Change the last task."""
+    *first, last = manifest_in(path)["tasks"]
+    return forge(path, tasks=[*first, {**last, **changes}])
+
+
+def without_memory(path: Path, word: str) -> Path:
+    kept = {n: t for n, t in tensors_in(path).items() if not n.startswith(f"memory/{word}/")}
+    names = [n.removeprefix("memory/") for n in kept if n.startswith("memory/")]
+    return forge(path, kept, memory=names)
+
+
+def private(path: Path) -> Path:
+    """Let the first layer be each task's own."""
+    made = tensors_in(path)
+    names = ("hidden1.weight", "hidden1.bias")
+    for name in names:
+        tensor = made.pop(f"shared/{name}")
+        born = manifest_in(path)["born"]["hidden1"]
+        made[f"task/1/{name}"] = tensor[: born.count(1)].clone()
+        made[f"task/2/{name}"] = tensor
+    known = manifest_in(path)["tasks"]
+    return forge(
+        path, made, tasks=[{**task, "private": [*names, *task["private"]]} for task in known]
+    )
+
+
+def one_head(path: Path) -> Path:
+    """A network with one head for all tasks, of a method that wants one for each."""
+    settings = manifest_in(path)["settings"]
+    return forge(path, settings={**settings, "heads": "own"})
+
+
+def born_later(path: Path) -> Path:
+    born = manifest_in(path)["born"]
+    return forge(path, born={**born, "hidden1": [2] * len(born["hidden1"])})
+
+
+def adam_counts(path: Path) -> Path:
+    made = tensors_in(path)
+    name = next(name for name in made if name.startswith("memory/adam/taken/"))
+    shape = made["shared/" + name.rpartition("/")[2]].shape
+    return forge(path, {**made, name: torch.ones(shape)})
+
+
+ONE: dict[str, Any] = {"heads": "one"}
+USELESS: dict[str, tuple[str, dict[str, Any], Callable[[Path], Path], str]] = {
+    "a head that is another's": ("DNN", ONE, lambda p: tasks(p, outputs=3), "one head serves all"),
+    "a head for all": ("DNN", ONE, one_head, "cannot go on with it: its tasks have"),
+    "no units for the first": ("DEN", {}, born_later, "hidden1 has no units for task 1"),
+    "no trainings": ("DEN", {}, lambda p: records(p, stages=[]), "has no trainings"),
+    "a strange group": (
+        "DEN",
+        {},
+        lambda p: records(p, groups={"other": {"units": 3}}),
+        "not about the network's groups",
+    ),
+    "a record too many": (
+        "DEN",
+        {},
+        lambda p: forge(p, records=manifest_in(p)["records"] * 2),
+        "several records of one task",
+    ),
+    "nothing remembered": (
+        "DNN-EWC",
+        {},
+        lambda p: without_memory(p, "importance"),
+        "it does not remember importance/hidden1.weight",
+    ),
+    "no centers": ("DNN-EWC", {}, lambda p: without_memory(p, "center"), "remember center/"),
+    "SI's": ("SI", {}, lambda p: without_memory(p, "importance"), "remember importance/"),
+    "IMM's": ("IMM-mode", {}, lambda p: without_memory(p, "last"), "remember last/"),
+    "Adam's": ("DNN-EWC", {"adam": "carried"}, adam_counts, "count of Adam's steps"),
+    "own layers": ("DEN", {}, private, "cannot go on with it: its tasks have .*hidden1"),
+    "a shared column": (
+        "DNN-STL",
+        {},
+        lambda p: forge(p, method="DNN"),
+        "cannot go on with it|settings are damaged",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", USELESS)
+def test_a_model_that_could_not_be_used_is_refused(case: str, tmp_path: Path) -> None:
+    name, settings, harm, message = USELESS[case]
+    path = saved(tmp_path / "model", name, **settings)
+    use(path, tmp_path / "good")
+    harm(path)
+    with pytest.raises(ModelFileError, match=message):
+        use(path, tmp_path / "next")

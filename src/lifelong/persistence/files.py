@@ -32,7 +32,7 @@ MOST_HEADER = 1 << 24  # bytes that name them and say their shapes
 MOST_DIMS = 8  # of a tensor
 MOST_SIZE = 1 << 40  # of a dim
 MOST_TRAININGS = 10_000  # of one learning
-# What JSON raises that is not what it should be; a number may be too long, or too large for a float.
+# What bad JSON raises; a number in it may be too long, or too large for a float.
 NOT_DECODED = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError, MemoryError)
 # What some network file systems answer who wants to lock; there one writes without.
 _CANNOT_LOCK = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL}

@@ -414,6 +414,8 @@ def _births(manifest: Manifest) -> dict[str, Tensor]:
             raise NetworkError(f"the births of {group} decrease")
         if not stamps or stamps[0] < 1 or stamps[-1] > len(manifest.tasks):
             raise NetworkError(f"the births of {group} are not at tasks that were learned")
+        if stamps[0] > 1:
+            raise NetworkError(f"{group} has no units for task 1")
     return {group: torch.tensor(manifest.born[group], dtype=torch.long) for group in groups}
 
 

@@ -55,6 +55,7 @@ class IMM(SequentialLearner[IMMSettings]):
     """What answers is the merged network; what learns the next task is the last one, unmerged."""
 
     method: ClassVar[str] = "IMM"
+    remembers = ("precision", "last")
     settings_type = IMMSettings
 
     def _start(self, known: GrowingNetwork) -> Tensors:

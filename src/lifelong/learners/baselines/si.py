@@ -47,6 +47,7 @@ class SI(SequentialLearner[SISettings]):
     """The importance of a weight is measured while it learns, at the cost of a few sums a step."""
 
     method: ClassVar[str] = "SI"
+    remembers = ("importance",)
     settings_type = SISettings
 
     def _pulls(self, known: GrowingNetwork) -> Mapping[str, Quadratic]:
