@@ -23,7 +23,7 @@ from lifelong.learners.registry import METHODS
 from lifelong.networks.growing import GrowingNetwork
 from lifelong.networks.layout import Architecture
 from lifelong.networks.sharing import Sharing
-from lifelong.persistence.files import MOST, read_file
+from lifelong.persistence.files import MOST, NOT_DECODED, read_file
 from lifelong.persistence.models import MANIFEST, ModelFileError
 from lifelong.records import StageRecord, TaskRecord
 from lifelong.tasks.streams import Stream
@@ -168,7 +168,7 @@ def load_model(path: Path) -> Learner[Any]:
     """Load a saved model of any method."""
     try:
         method = msgspec.json.decode(read_file(path / MANIFEST, most=MOST), type=_Named).method
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+    except (OSError, *NOT_DECODED):
         method = DEN.method  # raises the right error
     known = {row.learner.method: row.learner for row in METHODS.values()}
     if method not in known:

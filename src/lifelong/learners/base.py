@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +17,9 @@ from rich.progress import TextColumn
 from torch import Tensor
 
 from lifelong.networks.growing import GrowingNetwork, LearnedTask, nonzero, parameters
-from lifelong.networks.layout import Architecture, Tensors
+from lifelong.networks.layout import Architecture, NetworkError, Tensors
 from lifelong.persistence.checkpoint import Checkpoint
-from lifelong.persistence.files import digest_of
+from lifelong.persistence.files import MOST_NAME, digest_of
 from lifelong.persistence.models import ModelFileError, checksum, not_finite, read, write
 from lifelong.printing import Terminal
 from lifelong.records import Capacity, TaskRecord
@@ -210,9 +210,13 @@ class Learner(ABC, Generic[S]):
             learner = cls(
                 network.architecture, settings, seed=manifest.seed, device=device, progress=progress
             )
-        except (msgspec.ValidationError, SettingError) as error:
+        except (msgspec.ValidationError, ValueError, OverflowError, RecursionError) as error:
             raise ModelFileError(f"{path}: its settings are damaged: {error}") from error
         learner._learned = _Learned(network, tuple(manifest.records))
+        try:
+            learner._require_usable()
+        except NetworkError as error:
+            raise ModelFileError(f"{path}: a {cls.method} cannot go on with it: {error}") from error
         learner._marks[place.resolve()] = {saved.mark}
         return learner
 
@@ -228,6 +232,30 @@ class Learner(ABC, Generic[S]):
         )
         other._learned = self._learned
         return other
+
+    def _require_usable(self) -> None:
+        """Refuse, by a `NetworkError`, a network from a file that this method would not have made.
+
+        That it can predict was checked before; this is about learning one more task.
+        """
+
+    @final
+    def _require_network(
+        self, own: Collection[str], *, grows: bool = False, memory: Collection[str] = ()
+    ) -> None:
+        """That each task has these tensors for itself, that the network has kept its size unless it
+        grows, and that it remembers this of each shared tensor.
+        """
+        network, groups = self.network, self.network.architecture.layout.groups
+        if network.tasks and network.tasks[0].private.keys() != set(own):
+            raise NetworkError(f"its tasks have {list(network.tasks[0].private)} for themselves")
+        if not grows and any(len(born) != groups[g] for g, born in network.born.items()):
+            raise NetworkError("its layers have other widths than the base network")
+        for name in (f"{word}/{name}" for word in memory for name in network.shared):
+            if name not in network.memory or network.memory[name].shape != (
+                network.shared[name.rpartition("/")[2]].shape
+            ):
+                raise NetworkError(f"it does not remember {name}")
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -248,17 +276,25 @@ class Learner(ABC, Generic[S]):
 
     @staticmethod
     def _private_shape(network: GrowingNetwork, number: int, name: str) -> tuple[int, ...]:
-        """Shape of a private tensor of task `number`."""
-        born, outputs = network.born, network.tasks[number - 1].outputs
-        layout = network.architecture.layout
-        widths = {group: int((stamps <= number).sum()) for group, stamps in born.items()}
-        return layout.shape(name, widths or layout.groups, outputs)
+        """Shape of a tensor that is task `number`'s own."""
+        layout, outputs = network.architecture.layout, network.tasks[number - 1].outputs
+        spec = layout.tensors[name]
+        born = {g: network.born[g] for axis in spec.axes for g in axis.groups if g in network.born}
+        widths = {
+            group: int(torch.searchsorted(at, number, right=True)) for group, at in born.items()
+        }
+        return spec.shape(layout.widths(widths, outputs))
 
     def _refuse(self, task: Task) -> None:
         if task.name in self.tasks:
             raise TaskError(f"a task named {task.name!r} was learned already; names must differ")
         if not _is_text(task.name):
             raise TaskError(f"task {task.name!r}: its name must be text that a file can hold")
+        if len(task.name) > MOST_NAME:
+            raise TaskError(
+                f"task {task.name[:20]!r}…: its name has {len(task.name):,} characters, but a file "
+                f"can hold {MOST_NAME:,}; give it a shorter one"
+            )
         self._refuse_shape(task)
 
     def _refuse_shape(self, task: Task) -> None:

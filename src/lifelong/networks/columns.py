@@ -7,7 +7,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from lifelong.networks.layout import HEAD, Architecture, Layout, Tensors, apply_head
+from lifelong.networks.layout import HEAD, Architecture, Axis, Layout, Tensors, apply_head
 from lifelong.networks.sequential import Convolution, Linear, Sequential, layer_output
 
 
@@ -55,13 +55,16 @@ class Columns:
 def column_shape(
     layout: Layout, born: Mapping[str, Tensor], number: int, name: str, outputs: int
 ) -> tuple[int, ...]:
-    """Shape of a tensor of column `number`, which reads all columns so far."""
-    own = {group: int((stamps == number).sum()) for group, stamps in born.items()}
-    so_far = {group: int((stamps <= number).sum()) for group, stamps in born.items()}
-    return tuple(
-        axis.size(layout.widths(own if axis.role == "out" else so_far, outputs))
-        for axis in layout.tensors[name].axes
-    )
+    """Of a tensor of column `number`: it reads all columns so far, and computes its own units."""
+
+    def units(axis: Axis) -> dict[str, int]:
+        """Only of the groups on this axis: a network may have many."""
+        stamps = {group: born[group] for group in axis.groups if group in born}
+        before = number if axis.role == "out" else 1
+        return {g: int((at >= before).logical_and(at <= number).sum()) for g, at in stamps.items()}
+
+    axes = layout.tensors[name].axes
+    return tuple(axis.size(layout.widths(units(axis), outputs)) for axis in axes)
 
 
 def _sequential(architecture: Architecture) -> Sequential:

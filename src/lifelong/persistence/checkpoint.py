@@ -21,6 +21,9 @@ from torch import Tensor
 
 from lifelong.persistence.files import (
     MOST,
+    MOST_TRAININGS,
+    NOT_DECODED,
+    LimitError,
     TensorFileError,
     digest,
     directory_lock,
@@ -28,14 +31,17 @@ from lifelong.persistence.files import (
     packed,
     read_file,
     replace_file,
+    require_at_most,
+    require_decodable,
     unpacked,
 )
 
 FORMAT = "lifelong checkpoint"
 VERSION = 1
 FILE = "journal.json"
-APART = 25  # the time between two writes is at least this many times that of a write
-_FIRST_COST = 0.01  # assumed seconds per write until one was measured
+APART = 25  # a write may take one part in so many of the time between two
+_FIRST_COST = 0.01  # seconds that a write is thought to take until one was measured
+_TOLD = 2000  # characters of a difference
 
 
 class CheckpointError(ValueError):
@@ -156,7 +162,14 @@ class Checkpoint:
         try:
             entries = [self._entry(snapshot) for snapshot in snapshots]
             index = _Index(FORMAT, VERSION, self._about, entries, complete).sealed()
-            replace_file(self._directory / FILE, msgspec.json.encode(index))
+            content = msgspec.json.encode(index)
+            require_at_most(MOST_TRAININGS, "trainings", len(entries))
+            require_decodable(content)
+            replace_file(self._directory / FILE, content)
+        except LimitError as error:
+            raise CheckpointError(
+                f"{self._directory}: the checkpoint cannot be written: {error}; learn without one"
+            ) from error
         except OSError as error:
             raise CheckpointError(
                 f"{self._directory}: the checkpoint cannot be written: {error.strerror}; the one "
@@ -180,12 +193,14 @@ class Checkpoint:
         file = self._directory / FILE
         try:
             content = read_file(file, most=MOST)
+            require_decodable(content)
             index = msgspec.json.decode(content, type=_Index)
+            require_at_most(MOST_TRAININGS, "trainings", len(index.entries))
         except FileNotFoundError:
             return []
         except OSError as error:
             raise self._damage(f"{FILE} cannot be read: {error.strerror}") from error
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except NOT_DECODED as error:
             raise self._damage(f"{FILE}: {error}") from error
         if (index.format, index.version) != (FORMAT, VERSION):
             raise self._refusal(
@@ -239,4 +254,5 @@ class Checkpoint:
 def _differences(kept: Mapping[str, str], now: Mapping[str, str]) -> str:
     """The entries that differ, with both values."""
     names = [name for name in {**kept, **now} if kept.get(name) != now.get(name)]
-    return ", ".join(f"{name} is {kept.get(name)} there, now {now.get(name)}" for name in names)
+    told = [f"{name[:99]} is {kept.get(name)} there, now {now.get(name)}" for name in names[:20]]
+    return ", ".join(each if len(each) < _TOLD else each[:_TOLD] + "…" for each in told)

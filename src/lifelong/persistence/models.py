@@ -29,6 +29,13 @@ from lifelong.networks.sequential import (
 )
 from lifelong.persistence.files import (
     MOST,
+    MOST_DIMS,
+    MOST_LAYERS,
+    MOST_SIZE,
+    MOST_TASKS,
+    MOST_TENSORS,
+    NOT_DECODED,
+    LimitError,
     TensorFileError,
     digest,
     digest_of,
@@ -37,6 +44,9 @@ from lifelong.persistence.files import (
     packed,
     read_file,
     replace_file,
+    require_at_most,
+    require_decodable,
+    require_named,
     unpacked,
 )
 from lifelong.records import TaskRecord
@@ -136,7 +146,10 @@ def write(
     model is added to `mine`.
     """
     tensors = _tensors(network)
-    content = packed(tensors)
+    try:
+        content = packed(tensors)
+    except LimitError as error:
+        raise ModelFileError(f"{path}: the model cannot be saved: {error}") from error
     manifest = Manifest(
         format=FORMAT,
         version=VERSION,
@@ -232,8 +245,9 @@ def _files(path: Path, tries: int = 10) -> tuple[bytes, Manifest, dict[str, Tens
 
 def _decoded(file: Path, content: bytes) -> Manifest:
     try:
+        require_decodable(content)
         envelope = msgspec.json.decode(content, type=_Envelope)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except NOT_DECODED as error:
         raise ModelFileError(f"{file}: not a manifest: {error}") from error
     if envelope.format != FORMAT:
         raise ModelFileError(f"{file}: not a {FORMAT}, but {envelope.format!r}")
@@ -247,13 +261,31 @@ def _decoded(file: Path, content: bytes) -> Manifest:
         members = msgspec.json.decode(content, type=dict[str, Any])
         seal = digest(msgspec.json.encode({**members, "seal": ""}))
         manifest = msgspec.convert(_in_this_version(members), Manifest)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        _check_limits(manifest)
+    except LimitError as error:
+        raise ModelFileError(f"{file}: {error}") from error
+    except NOT_DECODED as error:
         raise ModelFileError(f"{file}: damaged: {error}") from error
     if manifest.seal != seal:
         raise ModelFileError(f"{file}: not what was saved (its checksum differs); it is damaged")
     if not re.fullmatch("[0-9a-f]{64}", manifest.sha256):
         raise ModelFileError(f"{file}: {manifest.sha256!r} is not the checksum of a file")
     return manifest
+
+
+def _check_limits(manifest: Manifest) -> None:
+    """Refuse more than a file may hold; what is done with the rest is linear in its size."""
+    shapes, layers = manifest.shapes, manifest.architecture.layers
+    require_at_most(MOST_TASKS, "tasks", len(manifest.tasks))
+    require_at_most(MOST_LAYERS, "layers", len(layers))
+    require_at_most(MOST_TENSORS, "tensors", len(shapes))
+    require_at_most(MOST_DIMS, "sizes in a shape", max(map(len, shapes.values()), default=0))
+    require_named([manifest.method, *manifest.born, *manifest.memory, *shapes])
+    require_named(name for task in manifest.tasks for name in (task.name, *task.private))
+    sizes = [size for shape in shapes.values() for size in shape]
+    require_at_most(MOST_SIZE, "places on an axis", max(sizes, default=0))
+    if min(sizes, default=0) < 0:
+        raise LimitError("it holds a shape below zero")
 
 
 def _in_this_version(members: dict[str, Any]) -> dict[str, Any]:
@@ -263,9 +295,7 @@ def _in_this_version(members: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_tensors(file: Path, manifest: Manifest) -> dict[str, Tensor]:
-    # The announced sizes are checked before anything is read, to bound memory.
-    if any(size < 0 for shape in manifest.shapes.values() for size in shape):
-        raise ModelFileError(f"{file.parent / MANIFEST}: holds a shape below zero")
+    # Nothing is read that is larger than it says, and nothing says more than it has.
     if 4 * sum(map(math.prod, manifest.shapes.values())) > manifest.bytes:
         raise ModelFileError(f"{file}: too small for the tensors that the manifest lists")
     content = _content(file, size=manifest.bytes)
@@ -338,16 +368,13 @@ def _network(manifest: Manifest, tensors: Mapping[str, Tensor]) -> GrowingNetwor
         for name in architecture.layout.tensors
         if f"shared/{name}" in tensors
     }
+    place = {name: place for place, name in enumerate(architecture.layout.tensors)}
     tasks = tuple(
         LearnedTask(
             task.name,
             task.kind,
             task.outputs,
-            {
-                n: tensors[f"task/{number}/{n}"]
-                for n in architecture.layout.tensors
-                if n in task.private
-            },
+            {n: tensors[f"task/{number}/{n}"] for n in sorted(task.private, key=place.__getitem__)},
         )
         for number, task in enumerate(manifest.tasks, 1)
     )
@@ -364,8 +391,17 @@ def _check_tasks(manifest: Manifest) -> None:
         raise NetworkError(f"tasks must have names that differ and are not empty, not {names}")
     if any(task.outputs < 1 for task in manifest.tasks):
         raise NetworkError("there is a task without outputs")
-    if any(not 1 <= record.number <= len(names) for record in manifest.records):
+    numbers = [record.number for record in manifest.records]
+    if any(not 1 <= number <= len(names) for number in numbers):
         raise NetworkError("there is a record of a task that was not learned")
+    if numbers != sorted(set(numbers)):
+        raise NetworkError("there are several records of one task, or not in the tasks' order")
+    for record in manifest.records:
+        if not record.stages or set(record.groups) != set(manifest.born):
+            raise NetworkError(
+                f"the record of task {record.number} has no trainings, or is not about the "
+                "network's groups"
+            )
 
 
 def _births(manifest: Manifest) -> dict[str, Tensor]:
@@ -377,21 +413,26 @@ def _births(manifest: Manifest) -> dict[str, Tensor]:
             raise NetworkError(f"the births of {group} decrease")
         if not stamps or stamps[0] < 1 or stamps[-1] > len(manifest.tasks):
             raise NetworkError(f"the births of {group} are not at tasks that were learned")
+        if stamps[0] > 1:
+            raise NetworkError(f"{group} has no units for task 1")
     return {group: torch.tensor(manifest.born[group], dtype=torch.long) for group in groups}
 
 
 def _check_shapes(network: GrowingNetwork, private_shape: PrivateShape) -> None:
     layout = network.architecture.layout
+    private = layout.tensors.keys() - network.shared.keys()
     for number, known in enumerate(network.tasks, 1):
-        if sorted([*network.shared, *known.private]) != sorted(layout.tensors):
+        if known.private.keys() != private:
             raise NetworkError(f"the tensors of task {known.name!r} are not those of its network")
         for name, tensor in known.private.items():
             _check_shape(tensor, private_shape(network, number, name), name)
-    widths = {group: len(stamps) for group, stamps in network.born.items()}
+    hidden = {group: len(stamps) for group, stamps in network.born.items()}
+    outputs = {known.outputs for known in network.tasks}
+    if len(outputs) > 1 and not private.issuperset(layout.task_owned):
+        raise NetworkError(f"one head serves all tasks, which have {sorted(outputs)} outputs")
+    widths = layout.widths(hidden, *(outputs if len(outputs) == 1 else [1]))
     for name, tensor in network.shared.items():
-        # A head is shared only if all tasks have the same outputs.
-        outputs = network.tasks[0].outputs if network.tasks else 1
-        _check_shape(tensor, layout.shape(name, widths, outputs), name)
+        _check_shape(tensor, layout.tensors[name].shape(widths), name)
     for name, tensor in network.memory.items():
         free = tensor.ndim == 0 or name.startswith(OWN)  # a count, or of the method's own shape
         about = tensor if free else network.shared[name.rpartition("/")[2]]

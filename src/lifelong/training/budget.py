@@ -1,6 +1,6 @@
 """The budget of a training, and the checks that all settings classes share."""
 
-import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
@@ -16,7 +16,8 @@ class SettingError(ValueError):
 def require(name: str, value: float, allowed: str, holds: Callable[[float], bool]) -> None:
     """Refuse a setting that is not a finite number for which `holds` is true."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or not holds(value):
+    # Compared and not converted: a whole number may be larger than any float.
+    if not number or not abs(value) <= sys.float_info.max or not holds(value):
         raise SettingError(f"{name} must be {allowed} and finite, not {value!r}")
 
 

@@ -59,7 +59,7 @@ def snapshot_of(
 def facts_in(snapshot: StageSnapshot, kind: type[Facts]) -> Facts:
     try:
         return msgspec.convert(snapshot.facts, kind)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, OverflowError) as error:
         raise mismatch(snapshot, str(error)) from error
 
 

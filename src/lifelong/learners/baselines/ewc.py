@@ -59,6 +59,7 @@ class EWC(SequentialLearner[EWCSettings]):
     """Weights that earlier tasks depend on are held; the others are free to move."""
 
     method: ClassVar[str] = "DNN-EWC"
+    remembers = ("importance", "center")
     settings_type = EWCSettings
 
     def _carries(self) -> bool:

@@ -55,6 +55,7 @@ class IMM(SequentialLearner[IMMSettings]):
     """Predicts with the merged network; the next task starts from the last, unmerged one."""
 
     method: ClassVar[str] = "IMM"
+    remembers = ("precision", "last")
     settings_type = IMMSettings
 
     def _start(self, known: GrowingNetwork) -> Tensors:

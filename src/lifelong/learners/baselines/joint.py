@@ -22,6 +22,9 @@ class Joint(Learner[TrainingSettings]):
     method: ClassVar[str] = "DNN-MTL"
     settings_type = TrainingSettings
 
+    def _require_usable(self) -> None:
+        self._require_network(self.network.architecture.layout.task_owned)
+
     def _learn(
         self, task: Task, generator: torch.Generator, context: TrainingContext
     ) -> tuple[GrowingNetwork, TaskRecord]:

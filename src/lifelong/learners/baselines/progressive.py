@@ -15,6 +15,7 @@ from torch import Tensor
 from lifelong.learners.base import Learner
 from lifelong.networks.columns import Columns, column_shape
 from lifelong.networks.growing import GrowingNetwork, Network, uniform
+from lifelong.networks.layout import NetworkError
 from lifelong.records import GroupRecord, TaskRecord
 from lifelong.tasks.task import Task, to_device
 from lifelong.training.budget import Budget, require
@@ -48,6 +49,11 @@ class Progressive(Learner[ProgressiveSettings]):
 
     method: ClassVar[str] = "DNN-Progressive"
     settings_type = ProgressiveSettings
+
+    def _require_usable(self) -> None:
+        self._require_network(self.network.architecture.layout.tensors, grows=True)
+        if any(len(at.unique()) < len(self.tasks) for at in self.network.born.values()):
+            raise NetworkError("there is a column without units")
 
     def _learn(
         self, task: Task, generator: torch.Generator, context: TrainingContext

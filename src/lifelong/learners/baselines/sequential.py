@@ -6,14 +6,14 @@ of it afterwards.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar, final
+from typing import ClassVar, TypeVar, final
 
 import torch
 
 from lifelong.learners.base import Learner
 from lifelong.learners.baselines.settings import SequentialSettings
 from lifelong.networks.growing import GrowingNetwork, Network, first_network, uniform
-from lifelong.networks.layout import Tensors
+from lifelong.networks.layout import NetworkError, Tensors
 from lifelong.records import GroupRecord, TaskRecord
 from lifelong.tasks.task import Examples, Task, TaskError, to_device
 from lifelong.training.loop import Problem, Solution, StepHook, TrainingContext, objective, solve
@@ -60,6 +60,8 @@ class MethodMemory:
 class SequentialLearner(Learner[S]):
     """Base class: methods override the hooks below; the training is the same for all."""
 
+    remembers: ClassVar[tuple[str, ...]] = ()  # of each shared tensor, in a network's memory
+
     def _pulls(self, known: GrowingNetwork) -> Mapping[str, Quadratic]:
         """Quadratic penalties on the shared tensors while the next task is learned."""
         del known
@@ -88,6 +90,16 @@ class SequentialLearner(Learner[S]):
         del start
         return None
 
+    def _require_usable(self) -> None:
+        self._require_network(self._own(), memory=self.remembers)
+        taken = _named(f"{_ADAM}/taken", self.network.memory)
+        if any(count.ndim > 0 for count in taken.values()):
+            raise NetworkError("there is a count of Adam's steps that is not a number")
+
+    def _own(self) -> tuple[str, ...]:
+        """Names of the tensors that each task has for itself."""
+        return self.network.architecture.layout.task_owned if self.settings.heads == "own" else ()
+
     @final
     def _learn(
         self, task: Task, generator: torch.Generator, context: TrainingContext
@@ -109,7 +121,7 @@ class SequentialLearner(Learner[S]):
         )
         solution = solve(problem, self.settings.budget, generator, context)
         trained = start.with_tensors(solution.tensors)
-        own = known.architecture.layout.task_owned if self.settings.heads == "own" else ()
+        own = self._own()
         shared = {name: t for name, t in trained.tensors.items() if name not in own}
         outcome = TaskOutcome(task, known, start.tensors, trained, shared, hook, train, generator)
         kept = self._keep(outcome)

@@ -47,6 +47,7 @@ class SI(SequentialLearner[SISettings]):
     """Measures the importance of each weight during training, by a few sums per step."""
 
     method: ClassVar[str] = "SI"
+    remembers = ("importance",)
     settings_type = SISettings
 
     def _pulls(self, known: GrowingNetwork) -> Mapping[str, Quadratic]:

@@ -20,6 +20,9 @@ class Single(Learner[TrainingSettings]):
     method: ClassVar[str] = "DNN-STL"
     settings_type = TrainingSettings
 
+    def _require_usable(self) -> None:
+        self._require_network(self.network.architecture.layout.tensors)
+
     def _learn(
         self, task: Task, generator: torch.Generator, context: TrainingContext
     ) -> tuple[GrowingNetwork, TaskRecord]:

@@ -55,6 +55,9 @@ class DEN(Learner[Settings]):
         stamped = self.settings.timestamps
         return network.as_of(number) if stamped else network.without_stamps(number)
 
+    def _require_usable(self) -> None:
+        self._require_network(self.network.architecture.layout.task_owned, grows=True)
+
     def _learn(
         self, task: Task, generator: torch.Generator, context: TrainingContext
     ) -> tuple[GrowingNetwork, TaskRecord]:

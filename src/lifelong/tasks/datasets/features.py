@@ -6,8 +6,10 @@ standardised by one mean and one standard deviation of all training values: one 
 scale those that hardly vary up to the first ones.
 """
 
+import io
 import math
 import os
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -18,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lifelong.extras import require_extra
-from lifelong.tasks.datasets.files import MOST_INFLATED, DataError, data_directory, readable
+from lifelong.tasks.datasets.files import DataError, data_directory, readable, require_plausible
 from lifelong.tasks.splits import consecutive, require_finite, split_table
 from lifelong.tasks.streams import Order, Stream, one_versus_rest
 
@@ -95,11 +97,12 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with readable(path), path.open("rb") as file, zipfile.ZipFile(file) as archive:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-            table: dict[str, NDArray[Any]] = {
-                name: _array(archive, members[name], path.stat().st_size)
-                for name in ("x", "y", "split", "names")
-                if name in members
-            }
+            wanted = {name: members[name] for name in _KINDS if name in members}
+            told = sum(_announced(archive, info, _KINDS[name]) for name, info in wanted.items())
+            require_plausible(path, told)
+            table = {name: _array(archive, info) for name, info in wanted.items()}
+    except DataError:
+        raise
     except _NOT_AN_NPZ as error:
         raise DataError(
             f"{path}: not a whole npz file of plain arrays ({error}); write it with "
@@ -122,19 +125,35 @@ _NOT_AN_NPZ = (
     RuntimeError,  # includes RecursionError
     SyntaxError,
     MemoryError,
+    tokenize.TokenError,
 )
+# The kinds of numbers and words that each array may hold.
+_KINDS = {"x": "biuf", "y": "biufUS", "split": "biuf", "names": "biufUS"}
+_HEADER = 12_000  # bytes of an array that its header is looked for in
 
 
-def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, size: int) -> NDArray[Any]:
-    """One array, if a file of this size can hold the bytes that its header announces."""
+def _announced(archive: zipfile.ZipFile, info: zipfile.ZipInfo, kinds: str) -> int:
+    """The bytes that an array says it has, and each of its rows has some."""
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(f"{info.filename} is packed in a way that numpy does not use")
     with archive.open(info) as member:
-        version = np.lib.format.read_magic(member)
-        if version not in _HEADERS:
-            raise ValueError(f"arrays of version {version} are not read")
-        shape, _, dtype = _HEADERS[version](member)
-    announced = math.prod(shape) * dtype.itemsize
-    if min(shape, default=0) < 0 or announced > min(info.file_size, MOST_INFLATED * size):
-        raise ValueError(f"{info.filename} announces {announced:,} bytes, more than it can have")
+        head = io.BytesIO(member.read(_HEADER))
+    version = np.lib.format.read_magic(head)
+    if version not in _HEADERS:
+        raise ValueError(f"arrays of version {version} are not read")
+    shape, _, dtype = _HEADERS[version](head)
+    if dtype.kind not in kinds or dtype.itemsize == 0 or min(shape, default=1) < 1:
+        raise ValueError(
+            f"{info.filename} is of type {dtype} and shape {shape}; it must hold numbers, or in y "
+            "and names text, and no axis may be empty"
+        )
+    told = math.prod(shape) * dtype.itemsize
+    if told > info.file_size:
+        raise ValueError(f"{info.filename} announces {told:,} bytes, more than it can have")
+    return told
+
+
+def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
     with archive.open(info) as member:
         return np.asarray(np.lib.format.read_array(member, allow_pickle=False))
 
@@ -157,6 +176,11 @@ def _check_table(path: Path, table: dict[str, NDArray[Any]]) -> None:
         raise DataError(
             f"{path}: x must be numbers of shape (rows, features) and y one label per row, not "
             f"{x.dtype} of shape {x.shape} and y of shape {y.shape}"
+        )
+    if table.get("names", y).ndim != 1:
+        raise DataError(
+            f"{path}: names must be a list, a name for each class, not of shape "
+            f"{table['names'].shape}"
         )
     split = table.get("split")
     if split is not None and (split.shape != y.shape or not np.isin(split, (0, 1)).all()):

@@ -22,11 +22,27 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from lifelong.extras import require_extra
 
 VARIABLE = "LIFELONG_DATA"
-MOST_INFLATED = 1100  # maximum expansion of deflate: a file that announces more is damaged
+# Bytes that a packed file may become: so many of each of its own, where that is more than a few
+# millions (small files of a few labels shrink a lot), and so many whatever its size. Images and
+# features become about 5 of 1; deflate could make 1,000.
+MOST_INFLATED = 20
+ALWAYS_INFLATED = 1 << 26
+MOST_DATA = 1 << 33
 
 
 class DataError(ValueError):
     """Files that are absent or wrong; the message says which, what was expected, what to do."""
+
+
+def require_plausible(path: Path, told: int) -> None:
+    """Refuse a file whose header announces more bytes than one of its size may become."""
+    size = path.stat().st_size
+    most = min(max(ALWAYS_INFLATED, MOST_INFLATED * size), MOST_DATA)
+    if told > most:
+        raise DataError(
+            f"{path}: announces {told:,} bytes of data, but a file of {size:,} bytes may hold "
+            f"{most:,} at the most; get it again, or store it without compression or in parts"
+        )
 
 
 @final

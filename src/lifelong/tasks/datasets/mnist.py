@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lifelong.tasks.datasets.files import (
-    MOST_INFLATED,
     DataError,
     Remote,
     data_directory,
     fetch,
     present,
     readable,
+    require_plausible,
 )
 from lifelong.tasks.scaling import Standardise
 from lifelong.tasks.splits import Splits, hold_out
@@ -104,9 +104,8 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
         content = _read(path, stream, header)
         shape = _idx_shape(path, content, dimensions)
         expected = header + math.prod(shape)
-        # Read no more than a file of this size can hold, whatever the header says.
-        most = MOST_INFLATED * path.stat().st_size
-        content += _read(path, stream, min(expected, most) - len(content) + 1)
+        require_plausible(path, expected)
+        content += _read(path, stream, expected - len(content) + 1)
     if len(content) != expected:
         raise DataError(
             f"{path}: its header announces shape {shape}, that is {expected:,} bytes, but there "
@@ -123,7 +122,13 @@ def _idx_shape(path: Path, header: bytes, dimensions: int) -> tuple[int, ...]:
             f"{path}: an idx file of bytes in {dimensions} dimensions starts with {magic.hex()}, "
             f"this one with {header[:4].hex() or 'nothing'}; it is another file or not whole"
         )
-    return tuple(int(n) for n in np.frombuffer(header[4:].ljust(4 * dimensions, b"\0"), ">u4"))
+    shape = tuple(int(n) for n in np.frombuffer(header[4:].ljust(4 * dimensions, b"\0"), ">u4"))
+    if 0 in shape:
+        raise DataError(
+            f"{path}: its header announces shape {shape}, in which there is nothing; the file is "
+            "cut off or damaged: get it again"
+        )
+    return shape
 
 
 def _parts(

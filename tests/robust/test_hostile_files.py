@@ -1,0 +1,541 @@
+"""Files that somebody made to do harm: each is refused, by name, at once and in little memory."""
+
+import gzip
+import io
+import json
+import resource
+import signal
+import struct
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from builders import BUDGET, inputs_for, learned, quick, small_mlp, stream_for, task_for
+from lifelong.evaluation.measure import load_model, model_run
+from lifelong.learners.baselines import Joint, TrainingSettings
+from lifelong.learners.den import DEN
+from lifelong.learners.registry import METHODS
+from lifelong.networks.sequential import mlp
+from lifelong.persistence import checkpoint as journal
+from lifelong.persistence.checkpoint import FILE, CheckpointError
+from lifelong.persistence.files import TensorFileError, digest, packed, unpacked
+from lifelong.persistence.models import MANIFEST, ModelFileError
+from lifelong.report.inspection import show
+from lifelong.report.page import page
+from lifelong.tasks.datasets.features import features, read_npz
+from lifelong.tasks.datasets.files import DataError
+from lifelong.tasks.datasets.mnist import read_idx
+from lifelong.tasks.task import TaskError
+
+SECONDS = 5  # that a refusal may take
+MEMORY = 1 << 28  # bytes that it may take
+
+
+class TooLong(BaseException):
+    """Not an error that a reader could take for one of its own."""
+
+
+@contextmanager
+def little() -> Iterator[None]:
+    """Little time and memory, or the test fails."""
+
+    def too_long(*_: object) -> None:
+        raise TooLong
+
+    before = signal.signal(signal.SIGALRM, too_long)
+    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    signal.alarm(SECONDS)
+    resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+# ---- models
+
+
+def forge(path: Path, tensors: dict[str, Tensor] | None = None, **changes: Any) -> Path:
+    """Change a model on purpose: all checksums, sizes and shapes are right again, unless given."""
+    manifest = {**json.loads((path / MANIFEST).read_text()), "seal": ""}
+    if tensors is not None:
+        content = packed(tensors)
+        manifest |= {"sha256": digest(content), "bytes": len(content)}
+        manifest["shapes"] = {name: list(tensor.shape) for name, tensor in tensors.items()}
+        (path / f"tensors-{digest(content)[:16]}.safetensors").write_bytes(content)
+    manifest |= changes
+    manifest["seal"] = digest(msgspec.json.encode(manifest))
+    (path / MANIFEST).write_bytes(msgspec.json.encode(manifest))
+    return path
+
+
+def tensors_in(path: Path) -> dict[str, Tensor]:
+    file = json.loads((path / MANIFEST).read_text())["sha256"][:16]
+    return unpacked((path / f"tensors-{file}.safetensors").read_bytes())
+
+
+def manifest_in(path: Path) -> dict[str, Any]:
+    return json.loads((path / MANIFEST).read_text())
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    architecture = small_mlp()
+    tasks = stream_for(architecture, "one output", "classes")
+    learned(architecture, tasks, quick(sigma=0.0)).save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def deep(path: Path, layers: int, tasks: int) -> Path:
+    """A network of many layers of one unit, with many tasks."""
+    architecture = mlp(6, [1] * layers)
+    made = {
+        f"shared/{name}": torch.ones(architecture.layout.shape(name, architecture.layout.groups, 1))
+        for name in list(architecture.layout.tensors)[:-2]
+    }
+    for number in range(1, tasks + 1):
+        made |= {f"task/{number}/head.weight": torch.ones(1, 1)}
+        made |= {f"task/{number}/head.bias": torch.ones(1)}
+    heads = ["head.bias", "head.weight"]
+    return forge(
+        path,
+        made,
+        architecture=msgspec.to_builtins(architecture),
+        born={group: [1] for group in architecture.layout.groups},
+        tasks=[
+            {"name": str(n), "kind": "binary", "outputs": 1, "private": heads} for n in range(tasks)
+        ],
+        records=[],
+    )
+
+
+HUGE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a shape of many sizes": (
+        lambda path: forge(path, shapes={"z": [2**62] * 200_000}),
+        "200,000 sizes in a shape, at most 8",
+    ),
+    "many layers": (lambda path: deep(path, 3000, 1), "6,000 layers, at most 2,000"),
+    "layers and tasks": (lambda path: deep(path, 1500, 1500), "3,000 layers, at most 2,000"),
+    "many tasks": (lambda path: deep(path, 1, 10_001), "10,001 tasks, at most 10,000"),
+    "many tensors": (
+        lambda path: forge(path, shapes={str(n): [] for n in range(50_001)}),
+        "50,001 tensors, at most 50,000",
+    ),
+    "a size beyond all": (
+        lambda path: forge(path, shapes={"z": [0, 2**62]}),
+        "places on an axis, at most",
+    ),
+    "a long name of a task": (
+        lambda path: forge(
+            path,
+            tasks=[{**task, "name": "n" * 1001} for task in manifest_in(path)["tasks"]],
+        ),
+        "1,001 characters in a name, at most 1,000",
+    ),
+    "a long name of a tensor": (
+        lambda path: forge(path, memory=["own/" + "n" * 1001]),
+        "1,005 characters in a name, at most 1,000",
+    ),
+    "many brackets": (
+        lambda path: forge(path, settings={"mu": [[]] * 1_100_000}),
+        "lists and objects, at most 1,000,000",
+    ),
+    "many words": (
+        lambda path: forge(path, settings={"mu": ["a"] * 2_600_000}),
+        "quotation marks, at most 5,000,000",
+    ),
+    "many bytes": (lambda path: forge(path, settings={"mu": [1] * 34_000_000}), "more than 67,1"),
+    "many outputs": (
+        lambda path: forge(
+            path, tasks=[{**task, "outputs": 2**62} for task in manifest_in(path)["tasks"]]
+        ),
+        "not float32 of",
+    ),
+    "many records": (
+        lambda path: forge(path, records=manifest_in(path)["records"] * 5000),
+        "several records of one task",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HUGE)
+def test_a_model_that_would_take_long_is_refused_at_once(case: str, model: Path) -> None:
+    make, message = HUGE[case]
+    make(model)
+    with little(), pytest.raises(ModelFileError, match=message):
+        DEN.load(model)
+
+
+def test_as_many_layers_and_tasks_as_are_allowed_are_read_at_once(model: Path) -> None:
+    deep(model, 1000, 2000)
+    with little():
+        loaded = DEN.load(model)
+    assert len(loaded.tasks) == 2000
+
+
+# ---- checkpoints
+
+
+def start(directory: Path) -> None:
+    architecture = small_mlp()
+    DEN(architecture, quick()).learn(task_for(architecture), checkpoint=directory)
+
+
+def about() -> dict[str, str]:
+    architecture = small_mlp()
+    return DEN(architecture, quick())._about("learn", [task_for(architecture)])
+
+
+def write_page(directory: Path, tensors: dict[str, Tensor], count: int = 1, **facts: Any) -> None:
+    """A checkpoint of trainings that have all ended, with these tensors."""
+    header = {
+        name: {"dtype": "F32", "shape": [1], "data_offsets": [4 * n, 4 * n + 4]}
+        for n, name in enumerate(tensors)
+    }
+    text = json.dumps(header).encode()
+    content = struct.pack("<Q", len(text)) + text + bytes(4 * len(tensors))
+    (directory / f"training-{digest(content)}.safetensors").write_bytes(content)
+    entry = journal._Entry("one output 0: first", True, facts, digest(content), len(content))
+    index = journal._Index(journal.FORMAT, journal.VERSION, about(), [entry] * count, False)
+    (directory / FILE).write_bytes(msgspec.json.encode(index.sealed()))
+
+
+CHECKPOINTS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "many trainings": (
+        lambda path: write_page(path, {}, 100_000),
+        "100,000 trainings, at most 10,000",
+    ),
+    "many tensors": (
+        lambda path: write_page(path, dict.fromkeys(map(str, range(100_000)))),
+        "tensors, at most 50,000",
+    ),
+    "many brackets": (
+        lambda path: write_page(path, {}, loss=[[]] * 1_000_000),
+        "lists and objects, at most 1,000,000",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CHECKPOINTS)
+def test_a_checkpoint_that_would_take_long_is_refused_at_once(case: str, tmp_path: Path) -> None:
+    make, message = CHECKPOINTS[case]
+    make(tmp_path)
+    with little(), pytest.raises(CheckpointError, match=message):
+        start(tmp_path)
+
+
+def test_a_checkpoint_of_something_else_is_told_in_a_few_words(tmp_path: Path) -> None:
+    many = {str(number): "x" for number in range(100_000)} | {"long": "x" * 10_000}
+    index = journal._Index(journal.FORMAT, journal.VERSION, many, [], False)
+    (tmp_path / FILE).write_bytes(msgspec.json.encode(index.sealed()))
+    with pytest.raises(CheckpointError, match="another learning") as told:
+        start(tmp_path)
+    assert len(str(told.value)) < 5000
+
+
+def test_a_checkpoint_holds_no_more_trainings_than_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "MOST_TRAININGS", 0)
+    monkeypatch.setattr(journal, "APART", 0)
+    with pytest.raises(CheckpointError, match=r"1 trainings, at most 0 .*learn without one"):
+        start(tmp_path)
+
+
+# ---- data
+
+
+def header(descr: str, shape: object) -> bytes:
+    text = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape}}}\n".encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
+
+
+def array(descr: str, shape: object, content: bytes = b"") -> bytes:
+    return header(descr, shape) + content
+
+
+def npz(path: Path, packing: int = zipfile.ZIP_DEFLATED, **members: bytes) -> None:
+    """With good arrays for those of x and y that are not given."""
+    good = {"x": array("<f4", (4, 2), bytes(32)), "y": array("|u1", (4,), bytes([0, 0, 1, 1]))}
+    with zipfile.ZipFile(path, "w", packing) as archive:
+        for name, content in {**good, **members}.items():
+            archive.writestr(f"{name}.npy", content)
+
+
+MANY = 1_000_000_000
+ARRAYS: dict[str, tuple[Callable[[Path], None], str]] = {
+    "rows of nothing": (
+        lambda path: npz(path, x=array("<f4", (MANY, 0)), y=array("|S0", (MANY,))),
+        "no axis may be empty",
+    ),
+    "labels of nothing": (lambda path: npz(path, y=array("|S0", (MANY,))), "type .S0"),
+    "names of nothing": (lambda path: npz(path, names=array("|S0", (MANY,))), "type .S0"),
+    "no rows": (
+        lambda path: npz(path, x=array("<f4", (0, 2)), y=array("|u1", (0,))),
+        "no axis may be empty",
+    ),
+    "a bomb": (
+        lambda path: npz(path, x=array("<f4", (20_000_000, 1), bytes(80_000_000))),
+        "announces 80,000,004 bytes of data, but a file of",
+    ),
+    "several bombs": (
+        lambda path: npz(
+            path,
+            x=array("<f4", (10_000_000, 1), bytes(40_000_000)),
+            y=array("<f4", (10_000_000,), bytes(40_000_000)),
+        ),
+        "may hold 67,108,864 at the most",
+    ),
+    "a header that is a bomb": (
+        lambda path: npz(
+            path, x=b"\x93NUMPY\x02\x00" + struct.pack("<I", 300_000_000) + b" " * 300_000_000
+        ),
+        "not a whole npz file",
+    ),
+    "a header of brackets": (
+        lambda path: npz(
+            path, x=b"\x93NUMPY\x01\x00" + struct.pack("<H", 9000) + b"(" * 8999 + b"\n"
+        ),
+        "not a whole npz file",
+    ),
+    "another packing": (lambda path: npz(path, zipfile.ZIP_LZMA), "packed in a way"),
+    "one name for all": (
+        lambda path: npz(path, names=array("|S3", "()", b"cat")),
+        "names must be a list",
+    ),
+    "a split of nothing": (lambda path: npz(path, split=array("|V0", (4,))), "type .V0"),
+    "a split of anything": (
+        lambda path: npz(path, split=array("|V4", (4,), bytes(16))),
+        "type .V4",
+    ),
+    "objects": (lambda path: npz(path, y=array("|O", (4,), bytes(32))), "type object"),
+}
+
+
+@pytest.mark.parametrize("case", ARRAYS)
+def test_a_table_that_is_not_one_is_refused_at_once(case: str, tmp_path: Path) -> None:
+    make, message = ARRAYS[case]
+    make(tmp_path / "table.npz")
+    with little(), pytest.raises(DataError, match=message):
+        features(tmp_path / "table.npz", per_class=(1, 1, 0))
+
+
+def idx(*shape: int, content: bytes = b"") -> bytes:
+    return bytes([0, 0, 8, len(shape)]) + struct.pack(f">{len(shape)}I", *shape) + content
+
+
+IMAGES: dict[str, tuple[bytes, str]] = {
+    "f": (idx(0, 28, 28), "in which there is nothing"),
+    "f.gz": (gzip.compress(idx(2**17, 28, 28, content=bytes(28 * 28 << 17)), 1), "announces 102,7"),
+    "g": (idx(2**32 - 1, 2**32 - 1, 2**32 - 1), "bytes of data, but a file of 16 bytes"),
+    "h": (idx(2**10, 28, 28), "that is 802,832 bytes, but there are 16"),
+}
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_images_that_are_none_are_refused_at_once(name: str, tmp_path: Path) -> None:
+    content, message = IMAGES[name]
+    (tmp_path / name).write_bytes(content)
+    with little(), pytest.raises(DataError, match=message):
+        read_idx(tmp_path / name, 3)
+
+
+def test_what_shrinks_a_lot_is_read_while_it_is_small(tmp_path: Path) -> None:
+    (tmp_path / "f.gz").write_bytes(gzip.compress(idx(10**6, content=bytes(10**6))))
+    assert read_idx(tmp_path / "f.gz", 1).shape == (10**6,)
+    np.savez_compressed(tmp_path / "t.npz", x=np.zeros((60_000, 64)), y=np.arange(60_000) % 10)
+    assert read_npz(tmp_path / "t.npz")["x"].shape == (60_000, 64)
+
+
+# ---- models that make no sense
+
+
+def test_a_number_too_large_for_a_setting_is_refused(model: Path) -> None:
+    settings = manifest_in(model)["settings"]
+    for name in ("mu", "k"):
+        text = (forge(model, settings={**settings, name: "HUGE"}) / MANIFEST).read_text()
+        seal = json.loads(text)["seal"]
+        text = text.replace('"HUGE"', "1" + "0" * 400)
+        unsealed = text.replace(seal, "").encode()
+        (model / MANIFEST).write_text(text.replace(seal, digest(unsealed)))
+        with pytest.raises(ModelFileError, match="settings are damaged"):
+            DEN.load(model)
+
+
+@pytest.mark.parametrize("load", [DEN.load, load_model])
+@pytest.mark.parametrize("deep", ["[" * 100_000, '{"method":"DEN","a":' + "[" * 100_000])
+def test_a_manifest_that_is_deep_is_refused(
+    deep: str, load: Callable[[Path], object], model: Path
+) -> None:
+    (model / MANIFEST).write_text(deep)
+    with pytest.raises(ModelFileError, match="not a manifest"):
+        load(model)
+
+
+def test_a_shape_of_nothing_and_of_too_much_is_refused() -> None:
+    text = json.dumps({"z": {"dtype": "F32", "shape": [0, 2**62], "data_offsets": [0, 0]}}).encode()
+    with pytest.raises(TensorFileError, match="one above 1,099,511,627,776"):
+        unpacked(struct.pack("<Q", len(text)) + text)
+    text = text.replace(str(2**62).encode(), b"1099511627776,1099511627776")
+    with pytest.raises(TensorFileError, match="cannot have shape"):
+        unpacked(struct.pack("<Q", len(text)) + text)
+
+
+def test_a_name_that_could_not_be_read_again_is_refused_before_it_is_learned() -> None:
+    architecture = small_mlp()
+    learner = DEN(architecture, quick())
+    with pytest.raises(TaskError, match="has 1,001 characters, but a file can hold 1,000"):
+        learner.learn(task_for(architecture, name="n" * 1001))
+
+
+def test_what_could_not_be_read_again_is_not_saved(tmp_path: Path) -> None:
+    architecture = small_mlp()
+    learner = Joint(architecture, TrainingSettings(budget=BUDGET))
+    learner.learn_together([task_for(architecture, name="n" * (1 << 20))])
+    with pytest.raises(ModelFileError, match="1,048,576 characters in a name, at most 1,000"):
+        learner.save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def saved(path: Path, name: str, **settings: Any) -> Path:
+    """A model of a method that has learned two tasks."""
+    architecture = small_mlp()
+    learner = METHODS[name].make(architecture, budget=BUDGET, changes=settings)
+    tasks = stream_for(architecture, "one output", "one output")
+    if isinstance(learner, Joint):
+        learner.learn_together(tasks)
+    else:
+        for task in tasks:
+            learner.learn(task)
+    learner.save(path)
+    return path
+
+
+def use(path: Path, elsewhere: Path) -> None:
+    """All that one does with a model: predict, learn, save, load, inspect, report."""
+    learner = load_model(path)
+    architecture = learner.network.architecture
+    for task in learner.tasks:
+        learner.predict(inputs_for(architecture, 3), task=task)
+    if not isinstance(learner, Joint):
+        learner.learn(task_for(architecture, "one output", 9, "one more"))
+    learner.save(elsewhere)
+    run = model_run(elsewhere)
+    show(run, Console(file=io.StringIO()))
+    page([run])
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_good_model_of_any_method_can_be_used(name: str, tmp_path: Path) -> None:
+    use(saved(tmp_path / "model", name), tmp_path / "next")
+
+
+def records(path: Path, **changes: Any) -> Path:
+    """Change the last record."""
+    *first, last = manifest_in(path)["records"]
+    return forge(path, records=[*first, {**last, **changes}])
+
+
+def tasks(path: Path, **changes: Any) -> Path:
+    """Change the last task."""
+    *first, last = manifest_in(path)["tasks"]
+    return forge(path, tasks=[*first, {**last, **changes}])
+
+
+def without_memory(path: Path, word: str) -> Path:
+    kept = {n: t for n, t in tensors_in(path).items() if not n.startswith(f"memory/{word}/")}
+    names = [n.removeprefix("memory/") for n in kept if n.startswith("memory/")]
+    return forge(path, kept, memory=names)
+
+
+def private(path: Path) -> Path:
+    """Let the first layer be each task's own."""
+    made = tensors_in(path)
+    names = ("hidden1.weight", "hidden1.bias")
+    for name in names:
+        tensor = made.pop(f"shared/{name}")
+        born = manifest_in(path)["born"]["hidden1"]
+        made[f"task/1/{name}"] = tensor[: born.count(1)].clone()
+        made[f"task/2/{name}"] = tensor
+    known = manifest_in(path)["tasks"]
+    return forge(
+        path, made, tasks=[{**task, "private": [*names, *task["private"]]} for task in known]
+    )
+
+
+def one_head(path: Path) -> Path:
+    """A network with one head for all tasks, of a method that wants one for each."""
+    settings = manifest_in(path)["settings"]
+    return forge(path, settings={**settings, "heads": "own"})
+
+
+def born_later(path: Path) -> Path:
+    born = manifest_in(path)["born"]
+    return forge(path, born={**born, "hidden1": [2] * len(born["hidden1"])})
+
+
+def adam_counts(path: Path) -> Path:
+    made = tensors_in(path)
+    name = next(name for name in made if name.startswith("memory/adam/taken/"))
+    shape = made["shared/" + name.rpartition("/")[2]].shape
+    return forge(path, {**made, name: torch.ones(shape)})
+
+
+ONE: dict[str, Any] = {"heads": "one"}
+USELESS: dict[str, tuple[str, dict[str, Any], Callable[[Path], Path], str]] = {
+    "a head that is another's": ("DNN", ONE, lambda p: tasks(p, outputs=3), "one head serves all"),
+    "a head for all": ("DNN", ONE, one_head, "cannot go on with it: its tasks have"),
+    "no units for the first": ("DEN", {}, born_later, "hidden1 has no units for task 1"),
+    "no trainings": ("DEN", {}, lambda p: records(p, stages=[]), "has no trainings"),
+    "a strange group": (
+        "DEN",
+        {},
+        lambda p: records(p, groups={"other": {"units": 3}}),
+        "not about the network's groups",
+    ),
+    "a record too many": (
+        "DEN",
+        {},
+        lambda p: forge(p, records=manifest_in(p)["records"] * 2),
+        "several records of one task",
+    ),
+    "nothing remembered": (
+        "DNN-EWC",
+        {},
+        lambda p: without_memory(p, "importance"),
+        "it does not remember importance/hidden1.weight",
+    ),
+    "no centers": ("DNN-EWC", {}, lambda p: without_memory(p, "center"), "remember center/"),
+    "SI's": ("SI", {}, lambda p: without_memory(p, "importance"), "remember importance/"),
+    "IMM's": ("IMM-mode", {}, lambda p: without_memory(p, "last"), "remember last/"),
+    "Adam's": ("DNN-EWC", {"adam": "carried"}, adam_counts, "count of Adam's steps"),
+    "own layers": ("DEN", {}, private, "cannot go on with it: its tasks have .*hidden1"),
+    "a shared column": (
+        "DNN-STL",
+        {},
+        lambda p: forge(p, method="DNN"),
+        "cannot go on with it|settings are damaged",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", USELESS)
+def test_a_model_that_could_not_be_used_is_refused(case: str, tmp_path: Path) -> None:
+    name, settings, harm, message = USELESS[case]
+    path = saved(tmp_path / "model", name, **settings)
+    use(path, tmp_path / "good")
+    harm(path)
+    with pytest.raises(ModelFileError, match=message):
+        use(path, tmp_path / "next")
