@@ -10,16 +10,16 @@ SPEED = ("steps", "heads", "prediction", "growth", "sequence", "memory", "baseli
 
 
 @pytest.fixture(autouse=True)
-def _on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+def _on_the_path(monkeypatch):
     monkeypatch.syspath_prepend(PLACE)
 
 
 @pytest.mark.parametrize("name", SPEED)
-def test_a_benchmark_can_be_imported(name: str) -> None:
+def test_a_benchmark_can_be_imported(name):
     import_module(name)
 
 
-def test_a_ratio_of_a_thing_to_itself_is_a_figure() -> None:
+def test_a_ratio_of_a_thing_to_itself_is_a_figure():
     side_by_side = import_module("side_by_side")
     measured = side_by_side.ratio(lambda: sum(range(1000)), lambda: sum(range(1000)), turns=3)
     found = side_by_side.figure("itself", measured, 1e9)
@@ -27,7 +27,7 @@ def test_a_ratio_of_a_thing_to_itself_is_a_figure() -> None:
     assert found.ratio > 0
 
 
-def test_a_stream_of_two_tasks_is_learned() -> None:
+def test_a_stream_of_two_tasks_is_learned():
     growth = import_module("growth")
     after = growth.stream_of(growth.Stream(), 1, 2)
     assert [len(one.learner.tasks) for one in after] == [1, 2]

@@ -59,7 +59,7 @@ NEEDS = [
 ]
 
 
-def ran(code: str, without: list[str], *arguments: str) -> subprocess.CompletedProcess[str]:
+def ran(code, without, *arguments):
     """Run this where none of these packages can be imported."""
     blocked = f"import sys; sys.modules.update(dict.fromkeys({without!r}))\n"
     command = [sys.executable, "-c", blocked + code, *arguments]
@@ -67,7 +67,7 @@ def ran(code: str, without: list[str], *arguments: str) -> subprocess.CompletedP
     return subprocess.run(command, capture_output=True, text=True, check=False, env=one_thread)
 
 
-def brought(extra: str) -> set[str]:
+def brought(extra):
     """Names under which what this extra installs is imported."""
     found: set[str] = set()
     for each in map(Requirement, EXTRAS[extra]):
@@ -78,7 +78,7 @@ def brought(extra: str) -> set[str]:
     return found
 
 
-def loaded_by(module: str, *unwanted: str) -> set[str]:
+def loaded_by(module, *unwanted):
     """Which of these an import brings into memory."""
     code = f"import {module}\nprint(*{{n.partition('.')[0] for n in sys.modules}})"
     done = ran(code, [])
@@ -86,7 +86,7 @@ def loaded_by(module: str, *unwanted: str) -> set[str]:
     return set(unwanted) & set(done.stdout.split())
 
 
-def test_learning_predicting_and_saving_need_no_extra(tmp_path: Path) -> None:
+def test_learning_predicting_and_saving_need_no_extra(tmp_path):
     optional = brought("all")
     assert {"sklearn", "tyro", "altair", "matplotlib", "pooch", "optuna"} <= optional
     done = ran(LEARN_AND_SAVE, sorted(optional), str(tmp_path / "model"))
@@ -94,9 +94,7 @@ def test_learning_predicting_and_saving_need_no_extra(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("code", "package", "extra"), NEEDS, ids=[f"{n[1]} {n[2]}" for n in NEEDS])
-def test_an_area_names_the_extra_that_it_lacks(
-    code: str, package: str, extra: str, tmp_path: Path
-) -> None:
+def test_an_area_names_the_extra_that_it_lacks(code, package, extra, tmp_path):
     done = ran(code, [package], str(tmp_path))
     assert "MissingExtraError" in done.stderr
     assert package in done.stderr
@@ -113,28 +111,28 @@ def test_an_area_names_the_extra_that_it_lacks(
         ("matplotlib", "experiments", "from lifelong.cli.main import main; main(['list'])"),
     ],
 )
-def test_the_command_line_says_what_to_install(package: str, extra: str, call: str) -> None:
+def test_the_command_line_says_what_to_install(package, extra, call):
     done = ran(call, [package])
     assert done.returncode == 1
     assert re.fullmatch(rf"lifelong: this needs {package}, .+'lifelong\[{extra}\]'\n", done.stderr)
 
 
-def test_the_error_names_all_that_is_missing() -> None:
+def test_the_error_names_all_that_is_missing():
     require_extra("json", extra="data")
     with pytest.raises(MissingExtraError, match=r"needs no_such and nor_this, .+lifelong\[data\]"):
         require_extra("json", "no_such", "nor_this", extra="data")
 
 
-def test_importing_the_package_loads_nothing_heavy() -> None:
+def test_importing_the_package_loads_nothing_heavy():
     assert not loaded_by("lifelong", "torch", "numpy", "matplotlib", "altair", "tyro", "rich")
 
 
 @pytest.mark.parametrize("module", ["lifelong.evaluation.results", "lifelong.evaluation.runs"])
-def test_reading_results_needs_no_torch(module: str) -> None:
+def test_reading_results_needs_no_torch(module):
     assert not loaded_by(module, "torch", "sklearn", "matplotlib", "altair", "tyro")
 
 
-def test_the_lowest_versions_allowed_are_those_that_the_tests_run_with() -> None:
+def test_the_lowest_versions_allowed_are_those_that_the_tests_run_with():
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pins = (line.split("==") for line in lines if not line.startswith("#"))
     pinned = {canonicalize_name(name): version for name, version in pins}
@@ -145,7 +143,7 @@ def test_the_lowest_versions_allowed_are_those_that_the_tests_run_with() -> None
         assert lowest == tested, each
 
 
-def test_dev_installs_every_extra() -> None:
+def test_dev_installs_every_extra():
     assert "lifelong[all]" in EXTRAS["dev"]
     (every,) = EXTRAS["all"]
     assert Requirement(every).extras == set(EXTRAS) - {"all", "dev"}

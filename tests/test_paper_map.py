@@ -12,7 +12,7 @@ TABLE = [line for line in PAGE.splitlines() if line.startswith("| ")][1:]
 ROWS = re.findall(r"^\| (.+?) \| `([\w.]+)` \| `([\w/.:]+)` \|$", PAGE, flags=re.MULTILINE)
 
 
-def resolve(dotted: str) -> object:
+def resolve(dotted):
     """The module, class, function or method of that name."""
     parts = dotted.split(".")
     for cut in range(len(parts), 0, -1):
@@ -27,11 +27,11 @@ def resolve(dotted: str) -> object:
 
 
 @cache
-def parsed(file: str) -> ast.Module:
+def parsed(file):
     return ast.parse((ROOT / file).read_text())
 
 
-def source_of(node_id: str) -> str:
+def source_of(node_id):
     """The test of that node id, decorators included."""
     file, *names = node_id.split("::")
     found: ast.AST = parsed(file)
@@ -43,7 +43,7 @@ def source_of(node_id: str) -> str:
     return ast.unparse(found)
 
 
-def test_every_equation_and_algorithm_has_a_row() -> None:
+def test_every_equation_and_algorithm_has_a_row():
     assert len(ROWS) == len(TABLE)
     named = " ".join(paper for paper, _, _ in ROWS)
     for part in [f"Equation {n}" for n in range(1, 7)] + [f"Algorithm {n}" for n in range(1, 5)]:
@@ -51,7 +51,7 @@ def test_every_equation_and_algorithm_has_a_row() -> None:
 
 
 @pytest.mark.parametrize(("paper", "code", "test"), ROWS, ids=[row[0] for row in ROWS])
-def test_a_row_names_code_and_a_test_that_always_runs(paper: str, code: str, test: str) -> None:
+def test_a_row_names_code_and_a_test_that_always_runs(paper, code, test):
     assert resolve(code) is not None, paper
     assert re.search(r"/test_\w+\.py::(Test\w+::)?test_\w+$", test), f"{paper}: {test}"
     assert not re.search("skip|xfail", source_of(test)), f"{paper}: {test} may not run"

@@ -2,7 +2,6 @@
 
 import re
 import tomllib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 from lifelong.cli import main as cli
 from lifelong.evaluation.measure import load_model
 from lifelong.evaluation.metrics import METRICS
-from lifelong.evaluation.runs import Run, read_runs
+from lifelong.evaluation.runs import read_runs
 from lifelong.experiments.engines import ENGINES
 from lifelong.experiments.recipes import RECIPES
 from lifelong.learners.registry import METHODS
@@ -57,12 +56,12 @@ HERE = Engine("here", "in this process", lambda jobs, _: map(done, jobs))
 """
 
 
-def _blocks(language: str) -> str:
+def _blocks(language):
     found = re.findall(rf"```{language}\n(.*?)```", CONTRIBUTING.read_text(), flags=re.DOTALL)
     return "\n\n".join(found)
 
 
-def _install(site: Path, code: str, entry_points: dict[str, dict[str, str]]) -> None:
+def _install(site, code, entry_points):
     """What `pip install` leaves behind."""
     (site / f"{PACKAGE}.py").write_text(code)
     about = site / f"{PACKAGE}-1.0.dist-info"
@@ -76,7 +75,7 @@ def _install(site: Path, code: str, entry_points: dict[str, dict[str, str]]) -> 
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def site(tmp_path, monkeypatch):
     """A place to install packages in; afterwards every table is as it was."""
     place = tmp_path / "site"
     place.mkdir()
@@ -93,7 +92,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def examples(site: Path) -> Path:
+def examples(site):
     """The examples of CONTRIBUTING.md, with a recipe and an engine, installed."""
     points = tomllib.loads(_blocks("toml"))["project"]["entry-points"]
     points["lifelong.recipes"] = {"clouds": f"{PACKAGE}:CLOUDS"}
@@ -102,16 +101,14 @@ def examples(site: Path) -> Path:
     return site
 
 
-def _json(capsys: pytest.CaptureFixture[str], *command: str) -> Any:
+def _json(capsys, *command):
     capsys.readouterr()
     cli.main([*command, "--json"])
     return msgspec.json.decode(capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("engine", ["here", "local"])
-def test_the_examples_run_from_the_command_line_to_the_report(
-    examples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], engine: str
-) -> None:
+def test_the_examples_run_from_the_command_line_to_the_report(examples, tmp_path, capsys, engine):
     del examples
     out = tmp_path / "out"
     listed = _json(capsys, "list")
@@ -141,9 +138,7 @@ def test_the_examples_run_from_the_command_line_to_the_report(
     assert load_model(model).method == "Replay"
 
 
-def test_a_method_runs_in_a_recipe_that_does_not_have_it(
-    examples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_method_runs_in_a_recipe_that_does_not_have_it(examples, tmp_path, capsys):
     del examples
     asked = ("rehearsal", "--methods", "replay", "--seeds", "0", "--out", str(tmp_path))
     assert _json(capsys, "run", *asked, "--engine", "here")["failed"] == {}
@@ -151,9 +146,7 @@ def test_a_method_runs_in_a_recipe_that_does_not_have_it(
     assert (row["method"], row["part"]) == ("Replay", "tasks")
 
 
-def test_an_example_method_is_tuned(
-    examples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_example_method_is_tuned(examples, tmp_path, capsys):
     del examples
     places = ("--out", str(tmp_path / "trials"), "--choices", str(tmp_path / "chosen"))
     how = ("--data", "blobs", "--size", "small", "--trials", "2", "--seeds", "100", "--tasks", "2")
@@ -162,9 +155,7 @@ def test_an_example_method_is_tuned(
     assert len(chosen["Replay"]["trials"]) == 2
 
 
-def test_replay_forgets_less_than_fine_tuning(
-    examples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_replay_forgets_less_than_fine_tuning(examples, tmp_path, capsys):
     del examples
     asked = ("rehearsal", "--methods", "Replay", "DNN", "--parts", "tasks", "--seeds", "0")
     _json(capsys, "run", *asked, "--out", str(tmp_path), "--engine", "here")
@@ -173,7 +164,7 @@ def test_replay_forgets_less_than_fine_tuning(
     assert lost["Replay"] < lost["DNN"]
 
 
-def test_replay_goes_on_from_a_saved_model(examples: Path, tmp_path: Path) -> None:
+def test_replay_goes_on_from_a_saved_model(examples, tmp_path):
     del examples
     from lifelong import Budget, mlp
 
@@ -191,13 +182,13 @@ def test_replay_goes_on_from_a_saved_model(examples: Path, tmp_path: Path) -> No
     assert told[0].equal(told[1])
 
 
-def test_a_data_set_takes_its_options(examples: Path) -> None:
+def test_a_data_set_takes_its_options(examples):
     del examples
     assert len(load("blobs", classes=5)) == 5
     assert load("BLOBS").source == "clouds of points"
 
 
-def _without(run: Run, measure: str) -> Run:
+def _without(run, measure):
     scores = {name: values for name, values in run.scores.items() if name != measure}
     assert run.results is not None
     matrices = {n: r for n, r in run.results.scores.items() if n != measure}
@@ -207,9 +198,7 @@ def _without(run: Run, measure: str) -> Run:
     return msgspec.structs.replace(run, scores=scores, matrix=msgspec.Raw(results.to_json()))
 
 
-def test_runs_with_and_without_a_metric_show_together(
-    examples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_with_and_without_a_metric_show_together(examples, tmp_path, capsys):
     del examples
     _json(capsys, "run", "clouds", "--out", str(tmp_path), "--engine", "here")
     old, new = read_runs([tmp_path / "runs"])
@@ -229,9 +218,7 @@ def test_runs_with_and_without_a_metric_show_together(
         ("", "has no attribute 'REPLAY'"),
     ],
 )
-def test_a_broken_package_is_named(
-    site: Path, capsys: pytest.CaptureFixture[str], code: str, words: str
-) -> None:
+def test_a_broken_package_is_named(site, capsys, code, words):
     _install(site, code, {"lifelong.methods": {"replay": f"{PACKAGE}:REPLAY"}})
     for _ in range(2):  # whoever asks again is told again
         with pytest.raises(SystemExit) as stopped:
@@ -243,7 +230,7 @@ def test_a_broken_package_is_named(
         assert "repair or uninstall that package" in said
 
 
-def test_registered_in_code_and_by_an_entry_point_it_is_there_once(site: Path) -> None:
+def test_registered_in_code_and_by_an_entry_point_it_is_there_once(site):
     code = _blocks("python") + "\nfrom lifelong.learners.registry import register_method\n"
     points = {"lifelong.methods": {"replay": f"{PACKAGE}:REPLAY"}}
     _install(site, code + "register_method(REPLAY)\n", points)
@@ -255,7 +242,7 @@ class _Row:
     name: str
 
 
-def test_a_name_is_taken_once_in_whatever_case() -> None:
+def test_a_name_is_taken_once_in_whatever_case():
     table = Registry("thing", _Row, KeyError, [_Row("One")])
     with pytest.raises(PluginError, match=r"a thing named 'One' already; give this one another"):
         table.add(_Row("one"))
@@ -264,6 +251,6 @@ def test_a_name_is_taken_once_in_whatever_case() -> None:
     assert table.group == "lifelong.things"
 
 
-def test_a_hint_only_where_a_name_is_near() -> None:
+def test_a_hint_only_where_a_name_is_near():
     assert did_you_mean("DEN-dynamc", ["DEN", "DEN-Dynamic"]) == "did you mean DEN-Dynamic? "
     assert did_you_mean("xyz", ["DEN"]) == ""

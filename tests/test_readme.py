@@ -14,20 +14,18 @@ README = Path(__file__).resolve().parent.parent / "README.md"
 DOCS = sorted(README.parent.glob("docs/*.md"))
 
 
-def examples(page: Path) -> list[str]:
+def examples(page):
     return re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
 
 
 @pytest.mark.parametrize("page", [page for page in DOCS if examples(page)], ids=lambda p: p.stem)
-def test_the_examples_of_the_docs_run(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_examples_of_the_docs_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for example in examples(page):
         exec(example, {})
 
 
-def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert examples(README)
     for example in examples(README):
@@ -37,13 +35,13 @@ def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         assert seen["p"].shape == (5, 1)  # type: ignore[attr-defined]
 
 
-def test_every_link_leads_somewhere() -> None:
+def test_every_link_leads_somewhere():
     for page in [README, *DOCS, README.parent / "CONTRIBUTING.md"]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-def test_docstrings_run() -> None:
+def test_docstrings_run():
     modules = [import_module(m.name) for m in walk_packages(lifelong.__path__, "lifelong.")]
     results = [doctest.testmod(module) for module in modules]
     assert sum(result.attempted for result in results) > 0

@@ -1,7 +1,6 @@
 """The commands: what they print, and how they refuse."""
 
 import shlex
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -13,7 +12,7 @@ from lifelong.experiments.stored import RunPaths
 
 
 @pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def out(tmp_path_factory):
     """Three methods of the rehearsal, two seeds."""
     place = tmp_path_factory.mktemp("results")
     chosen = recipe("rehearsal", "small")
@@ -23,7 +22,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def _refused(capsys: pytest.CaptureFixture[str], command: str) -> tuple[int, str]:
+def _refused(capsys, command):
     with pytest.raises(SystemExit) as stopped:
         cli.main(shlex.split(command))
     said = capsys.readouterr()
@@ -52,17 +51,13 @@ def _refused(capsys: pytest.CaptureFixture[str], command: str) -> tuple[int, str
         ("data check features:nothing.npz", 1, "are not in"),
     ],
 )
-def test_a_users_mistake_is_told_plainly(
-    capsys: pytest.CaptureFixture[str], command: str, code: int, words: str
-) -> None:
+def test_a_users_mistake_is_told_plainly(capsys, command, code, words):
     stopped, said = _refused(capsys, command)
     assert stopped == code
     assert words in said
 
 
-def test_list_for_people_and_for_programs(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_list_for_people_and_for_programs(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("LIFELONG_DATA", str(tmp_path))
     cli.main(["list"])
     shown = capsys.readouterr().out
@@ -75,9 +70,7 @@ def test_list_for_people_and_for_programs(
     assert there["cifar-100"] is False
 
 
-def test_a_table_of_stored_runs(
-    capsys: pytest.CaptureFixture[str], out: Path, tmp_path: Path
-) -> None:
+def test_a_table_of_stored_runs(capsys, out, tmp_path):
     csv = tmp_path / "new" / "table.csv"
     cli.main(["table", "rehearsal", "--out", str(out), "--json", "--csv", str(csv)])
     table = msgspec.json.decode(capsys.readouterr().out)
@@ -91,16 +84,14 @@ def test_a_table_of_stored_runs(
     assert "not there: digits DNN-MTL, seed 0" in shown.err
 
 
-def test_a_figure_in_every_format(out: Path, tmp_path: Path) -> None:
+def test_a_figure_in_every_format(out, tmp_path):
     cli.main(["figure", "rehearsal", "--out", str(out), "--to", str(tmp_path)])
     assert {file.name for file in tmp_path.iterdir()} == {
         f"rehearsal-small.{ending}" for ending in ("png", "svg", "pdf", "csv")
     }
 
 
-def test_damaged_runs_are_named_and_left_out_of_tables(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_damaged_runs_are_named_and_left_out_of_tables(capsys, tmp_path):
     chosen = recipe("rehearsal", "small")
     entry = chosen.chosen(["DNN"], ["tasks"])[0]
     for seed in (0, 1):
@@ -115,7 +106,7 @@ def test_damaged_runs_are_named_and_left_out_of_tables(
     assert file.read_text() == "{"
 
 
-def test_data_that_is_there_is_described(capsys: pytest.CaptureFixture[str]) -> None:
+def test_data_that_is_there_is_described(capsys):
     cli.main(["data", "get", "digits", "--json"])
     found = msgspec.json.decode(capsys.readouterr().out)
     assert (found["name"], len(found["tasks"])) == ("digits", 10)

@@ -9,9 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 from unittest.mock import MagicMock
 
 import msgspec
@@ -30,20 +28,20 @@ from made_up import made_up
 
 
 @pytest.fixture(scope="module")
-def den() -> DEN:
+def den():
     tasks = stream_for(small_mlp(), "one output", "classes", "subtasks")
     tasks[0].name = "[red]<i>"
     return learned(small_mlp(), tasks, quick())
 
 
 @pytest.fixture(scope="module")
-def model(den: DEN, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(den, tmp_path_factory):
     path = tmp_path_factory.mktemp("model")
     den.save(path)
     return path
 
 
-def _refused(args: Sequence[str | Path], capsys: pytest.CaptureFixture[str], code: int = 1) -> str:
+def _refused(args, capsys, code=1):
     """The one line that is told."""
     with pytest.raises(SystemExit) as stop:
         cli.main(list(map(str, args)))
@@ -55,14 +53,12 @@ def _refused(args: Sequence[str | Path], capsys: pytest.CaptureFixture[str], cod
     return printed.err
 
 
-def _lines(printed: str) -> list[list[str]]:
+def _lines(printed):
     """The cells of each line."""
     return [re.split(r"\s{2,}", line.strip()) for line in printed.splitlines()]
 
 
-def test_report_of_files_and_directories(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_report_of_files_and_directories(tmp_path, capsys):
     file = write_run(made_up(3, seed=7), tmp_path / "one")
     write_run(made_up(3, seed=8), tmp_path / "two" / "deep")
     out = tmp_path / "new" / "page.html"
@@ -71,7 +67,7 @@ def test_report_of_files_and_directories(
     assert "7, 8" in out.read_text(encoding="utf-8")
 
 
-def test_report_of_a_model(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_of_a_model(model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     cli.main(["report", str(model)])
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
@@ -80,9 +76,7 @@ def test_report_of_a_model(model: Path, tmp_path: Path, monkeypatch: pytest.Monk
     assert "Who shares what?" in text
 
 
-def test_report_refuses_in_a_line(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_report_refuses_in_a_line(model, tmp_path, capsys):
     run = write_run(made_up(2), tmp_path / "runs")
     other = write_run(made_up(3, seed=1), tmp_path / "others")
     wrong = tmp_path / "wrong.json"
@@ -98,9 +92,7 @@ def test_report_refuses_in_a_line(
     assert not Path("report.html").exists()
 
 
-def test_inspect_tells_tasks_layers_births_and_sharing(
-    den: DEN, model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_inspect_tells_tasks_layers_births_and_sharing(den, model, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     cli.main(["inspect", str(model)])
     printed = capsys.readouterr().out
@@ -124,7 +116,7 @@ def test_inspect_tells_tasks_layers_births_and_sharing(
     assert ["3", "task 3", *common] in _lines(printed)
 
 
-def test_inspect_many_tasks_sums_up(capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_many_tasks_sums_up(capsys):
     run = made_up(40)
     show(run, Console(width=200))
     printed = capsys.readouterr().out
@@ -134,16 +126,14 @@ def test_inspect_many_tasks_sums_up(capsys: pytest.CaptureFixture[str]) -> None:
     assert sum(map(int, births[3:])) == int(births[2]) == len(run.born["hidden1"])
 
 
-def test_inspect_as_json_is_a_run(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_as_json_is_a_run(model, capsys):
     cli.main(["inspect", str(model), "--json"])
     printed = capsys.readouterr().out
     assert Run.from_json(printed).scores == {}
     assert msgspec.json.decode(printed)["method"] == "DEN"
 
 
-def test_a_model_of_another_method_is_told_too(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_of_another_method_is_told_too(tmp_path, capsys):
     joint = Joint(small_mlp(), TrainingSettings(budget=quick().budget))
     joint.learn_together(stream_for(small_mlp(), "one output", "classes"))
     joint.save(tmp_path)
@@ -155,7 +145,7 @@ def test_a_model_of_another_method_is_told_too(
     assert "2 tasks, all at once" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
-def test_inspect_refuses_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_refuses_in_a_line(tmp_path, capsys):
     assert "cannot be read" in _refused(["inspect", tmp_path], capsys)
     DEN(small_mlp()).save(tmp_path)
     assert "has learned no task yet" in _refused(["inspect", tmp_path], capsys)
@@ -171,13 +161,11 @@ def test_inspect_refuses_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b1mé"
 
 
-def _safe(text: str) -> bool:
+def _safe(text):
     return text.replace("\n", "").isprintable()
 
 
-def test_names_do_not_command_the_terminal(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_do_not_command_the_terminal(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     tasks = stream_for(small_mlp(), "one output", "classes")
     tasks[0].name = HOSTILE
@@ -194,9 +182,7 @@ def test_names_do_not_command_the_terminal(
     assert _safe(_refused(["report", tmp_path / HOSTILE], capsys))
 
 
-def test_class_names_of_data_do_not_command_the_terminal(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_class_names_of_data_do_not_command_the_terminal(tmp_path, capsys):
     generator = np.random.default_rng(0)
     file = tmp_path / "some.npz"
     y = np.arange(600) % 3
@@ -210,7 +196,7 @@ def test_class_names_of_data_do_not_command_the_terminal(
     assert _safe(capsys.readouterr().out)
 
 
-def _shell(line: str, *arguments: str | Path, **environment: str) -> subprocess.CompletedProcess:
+def _shell(line, *arguments, **environment):
     """What a shell sees of the command; `lifelong` in the line is the command."""
     call = f"{shlex.quote(sys.executable)} -c 'from lifelong.cli import command; command()'"
     return subprocess.run(
@@ -222,7 +208,7 @@ def _shell(line: str, *arguments: str | Path, **environment: str) -> subprocess.
     )
 
 
-def test_a_closed_output_is_told(model: Path) -> None:
+def test_a_closed_output_is_told(model):
     for line in ('lifelong inspect --json "$1" >&-', 'lifelong inspect "$1" >&-'):
         ran = _shell(line, model)
         assert ran.returncode == 1
@@ -231,7 +217,7 @@ def test_a_closed_output_is_told(model: Path) -> None:
     assert _shell('lifelong inspect "$1" >&- 2>&-', model).returncode == 1
 
 
-def test_an_output_in_ascii_is_written(model: Path, tmp_path: Path) -> None:
+def test_an_output_in_ascii_is_written(model, tmp_path):
     odd = tmp_path / "é"
     shutil.copytree(model, odd)
     ran = _shell('lifelong inspect "$1"', odd, PYTHONIOENCODING="ascii")
@@ -243,7 +229,7 @@ def test_an_output_in_ascii_is_written(model: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.1, 0.3, 0.6, 1.0])
-def test_ctrl_c_while_it_starts_gives_no_traceback(seconds: float) -> None:
+def test_ctrl_c_while_it_starts_gives_no_traceback(seconds):
     code = "from lifelong.cli import command; print('begun', flush=True); command()"
     child = subprocess.Popen(
         [sys.executable, "-c", code, "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -257,7 +243,7 @@ def test_ctrl_c_while_it_starts_gives_no_traceback(seconds: float) -> None:
     assert child.returncode in (0, 130, -signal.SIGINT)
 
 
-def test_seeds_have_a_limit(capsys: pytest.CaptureFixture[str]) -> None:
+def test_seeds_have_a_limit(capsys):
     for seeds in ("0-999999999", "0-9,5-9999999"):
         said = _refused(["run", "rehearsal", "--seeds", seeds], capsys, 2)
         assert "10,000 seeds at the most" in said
@@ -267,16 +253,16 @@ def test_seeds_have_a_limit(capsys: pytest.CaptureFixture[str]) -> None:
 class _Full:
     """A disk that takes half of a page."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch):
         written = Path.open
 
-        def opened(path: Path, mode: str = "r", *rest: Any, **named: Any) -> Any:
+        def opened(path, mode="r", *rest, **named):
             stream = written(path, mode, *rest, **named)
             if path.suffix == ".json" or not set(mode) & {"w", "x"}:
                 return stream
             write = stream.write
 
-            def half(content: Any) -> int:
+            def half(content):
                 write(content[: len(content) // 2])
                 raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -289,9 +275,7 @@ class _Full:
         monkeypatch.setattr(Path, "open", opened)
 
 
-def test_a_report_survives_a_full_disk(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_survives_a_full_disk(tmp_path, capsys, monkeypatch):
     run = made_up(2)
     file = write_run(run, tmp_path / "runs")
     out = tmp_path / "report.html"
@@ -310,7 +294,7 @@ def test_a_report_survives_a_full_disk(
     assert out.read_text(encoding="utf-8").endswith("</html>")
 
 
-def test_a_report_replaces_neither_devices_nor_links(tmp_path: Path) -> None:
+def test_a_report_replaces_neither_devices_nor_links(tmp_path):
     file = write_run(made_up(2), tmp_path / "runs")
     pipe, link, page = tmp_path / "pipe", tmp_path / "link", tmp_path / "page.html"
     os.mkfifo(pipe)

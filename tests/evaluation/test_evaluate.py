@@ -2,7 +2,6 @@
 
 import time
 import weakref
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,12 +21,12 @@ from lifelong.tasks.task import Kind, Task, TaskError
 class Means:
     """Answers by the distance to the mean of each output's training rows; grows by one a task."""
 
-    def __init__(self, order: list[str] | None = None) -> None:
+    def __init__(self, order=None):
         self.means: dict[str, torch.Tensor] = {}
         self.kinds: dict[str, Kind] = {}
         self.order = [] if order is None else order
 
-    def learn(self, task: Task) -> str:
+    def learn(self, task):
         self.order.append(f"learn {task.name}")
         x, y = task.train.x, task.train.y
         hits = y if task.kind is Kind.BINARY else torch.nn.functional.one_hot(y).float()
@@ -35,12 +34,12 @@ class Means:
         self.kinds[task.name] = task.kind
         return f"learned {task.name}"
 
-    def predict_proba(self, x: torch.Tensor, *, task: str) -> torch.Tensor:
+    def predict_proba(self, x, *, task):
         self.order.append(f"predict {task}")
         near = -torch.cdist(x, self.means[task])
         return near.softmax(1) if self.kinds[task] is Kind.CLASSES else (near + 7).sigmoid()
 
-    def capacity(self, as_of: str | None = None) -> Capacity:
+    def capacity(self, as_of=None):
         tasks = list(self.means)
         if as_of is None:
             return Capacity(len(tasks) * 10, len(tasks) * 9, len(tasks) * 8)
@@ -150,7 +149,7 @@ def test_seconds_before_an_interruption_count():
     assert timed(lambda: time.sleep(0.01))[1] >= 0.01
 
 
-def random_task(name: str, **changes: Any) -> Task:
+def random_task(name, **changes):
     generator = torch.Generator().manual_seed(len(name))
     x, y = torch.randn(8, 3, generator=generator), torch.arange(8) % 2
     splits = {"train": (x, y), "valid": (x, y), "test": (x, y)} | changes
@@ -160,7 +159,7 @@ def random_task(name: str, **changes: Any) -> Task:
 def test_training_rows_are_let_go_before_the_next_task_is_made():
     training: list[weakref.ref[torch.Tensor]] = []
 
-    def make(name: str) -> Task:
+    def make(name):
         assert all(ref() is None for ref in training)
         task = random_task(name, train=(torch.randn(8, 3), torch.arange(8) % 2))
         training.append(weakref.ref(task.train.x))
@@ -171,7 +170,7 @@ def test_training_rows_are_let_go_before_the_next_task_is_made():
     assert len(training) == 3
 
 
-def one_task(task: Task) -> Stream:
+def one_task(task):
     return Stream({task.name: lambda: task}, source="")
 
 

@@ -23,7 +23,7 @@ HAND = [
 ]
 
 
-def results(**changes) -> ResultMatrix:
+def results(**changes):
     arguments = {
         "tasks": ["a", "b", "c"],
         "scores": {"auroc": HAND, "accuracy": np.array(HAND) / 2},
@@ -70,7 +70,7 @@ def test_a_single_task_has_nothing_to_forget_or_transfer():
 
 
 @st.composite
-def matrices(draw) -> ResultMatrix:
+def matrices(draw):
     count = draw(st.integers(1, 6))
     lower = np.tril(np.ones((count, count), bool))
     scores = {

@@ -17,26 +17,26 @@ from lifelong.learners.den import DEN
 from lifelong.networks.sequential import base_parameters, mlp
 from lifelong.persistence.models import ModelFileError
 from lifelong.tasks.streams import Stream
-from lifelong.tasks.task import Task, TaskError
+from lifelong.tasks.task import TaskError
 
 TASKS = stream_for(small_mlp(), "one output", "classes", "subtasks")
 
 
-def _stream(tasks: list[Task] = TASKS) -> Stream:
+def _stream(tasks=TASKS):
     return Stream({task.name: lambda t=task: t for task in tasks}, source="made up")
 
 
 @pytest.fixture(scope="module")
-def den() -> DEN:
+def den():
     return DEN(small_mlp(), quick(), seed=5)
 
 
 @pytest.fixture(scope="module")
-def run(den: DEN) -> Run:
+def run(den):
     return measure(den, _stream(), RunMetadata("none", "grows", "do it"))
 
 
-def test_a_run_holds_what_the_learner_has(den: DEN, run: Run) -> None:
+def test_a_run_holds_what_the_learner_has(den, run):
     assert (run.method, run.seed, run.tasks) == ("DEN", 5, den.tasks)
     assert (run.data, run.source, run.about, run.command) == ("none", "made up", "grows", "do it")
     assert run.inputs == (6,)
@@ -51,7 +51,7 @@ def test_a_run_holds_what_the_learner_has(den: DEN, run: Run) -> None:
     }
 
 
-def test_a_run_has_the_name_and_the_base_network_that_it_is_given() -> None:
+def test_a_run_has_the_name_and_the_base_network_that_it_is_given():
     stream = Stream({TASKS[0].name: lambda: TASKS[0]}, source="made up", look_alike=True)
     half = mlp(6, [5, 3])
     named = RunMetadata(method="DEN in disguise", base=half)
@@ -61,7 +61,7 @@ def test_a_run_has_the_name_and_the_base_network_that_it_is_given() -> None:
     assert Run.from_json(run.to_json()).look_alike
 
 
-def test_other_settings_leave_what_was_learned(den: DEN, run: Run) -> None:
+def test_other_settings_leave_what_was_learned(den, run):
     assert run.tasks == den.tasks
     other = den.with_settings(quick(shrink=0.5))
     assert (other.settings.shrink, den.settings.shrink) == (0.5, quick().shrink)
@@ -69,14 +69,14 @@ def test_other_settings_leave_what_was_learned(den: DEN, run: Run) -> None:
     assert (other.records, other.seed) == (den.records, den.seed)
 
 
-def test_used_units_are_those_of_the_sharing(den: DEN, run: Run) -> None:
+def test_used_units_are_those_of_the_sharing(den, run):
     for group, used in den.sharing().used.items():
         for row, units in zip(used, run.used[group], strict=True):
             assert list(units) == [unit for unit, uses in enumerate(row.tolist()) if uses]
     assert any(units for used in run.used.values() for units in used)
 
 
-def test_scores_at_the_end_are_the_last_row_of_the_matrix(run: Run) -> None:
+def test_scores_at_the_end_are_the_last_row_of_the_matrix(run):
     results = run.results
     assert results is not None
     for measure_, scores in run.scores.items():
@@ -86,7 +86,7 @@ def test_scores_at_the_end_are_the_last_row_of_the_matrix(run: Run) -> None:
     assert run.summary.seconds == pytest.approx(results.seconds.sum())
 
 
-def test_what_is_learned_at_once_has_scores_but_no_matrix() -> None:
+def test_what_is_learned_at_once_has_scores_but_no_matrix():
     watched: list[tuple[str, str, int]] = []
     joint = Joint(small_mlp(), TrainingSettings(budget=quick().budget))
     run = measure(
@@ -101,7 +101,7 @@ def test_what_is_learned_at_once_has_scores_but_no_matrix() -> None:
     assert watched == [("DNN-MTL", "all tasks", 0), ("DNN-MTL", "done", 3)]
 
 
-def test_networks_apart_share_no_units_and_progress_is_told() -> None:
+def test_networks_apart_share_no_units_and_progress_is_told():
     watched: list[tuple[str, str, int]] = []
     single = Single(small_mlp(), TrainingSettings(budget=quick().budget))
     run = measure(
@@ -112,7 +112,7 @@ def test_networks_apart_share_no_units_and_progress_is_told() -> None:
     assert watched == [("DNN-STL", name, done) for done, name in enumerate(names)]
 
 
-def test_tasks_without_test_rows_are_refused_before_learning() -> None:
+def test_tasks_without_test_rows_are_refused_before_learning():
     task = stream_for(small_mlp(), "one output")[0]
     task.test = None
     for learner in (Joint(small_mlp()), Single(small_mlp())):
@@ -121,8 +121,8 @@ def test_tasks_without_test_rows_are_refused_before_learning() -> None:
         assert learner.tasks == ()
 
 
-def test_warnings_are_stored_and_still_given() -> None:
-    def make() -> Task:
+def test_warnings_are_stored_and_still_given():
+    def make():
         warnings.warn("the data is a look-alike", UserWarning, stacklevel=2)
         return TASKS[0]
 
@@ -135,7 +135,7 @@ def test_warnings_are_stored_and_still_given() -> None:
     assert [str(each.message) for each in given] == ["the data is a look-alike"]
 
 
-def test_a_run_comes_back_from_its_file(run: Run, tmp_path: Path) -> None:
+def test_a_run_comes_back_from_its_file(run, tmp_path):
     file = write_run(run, tmp_path / "new" / "place")
     assert file.name == "den-seed-5.json"
     (again,) = read_runs([file])
@@ -144,7 +144,7 @@ def test_a_run_comes_back_from_its_file(run: Run, tmp_path: Path) -> None:
     assert msgspec.json.decode(file.read_bytes())["matrix"]["meaning"].startswith("R[i, j]")
 
 
-def test_a_directory_gives_its_runs_and_only_those(run: Run, tmp_path: Path) -> None:
+def test_a_directory_gives_its_runs_and_only_those(run, tmp_path):
     write_run(run, tmp_path / "a")
     write_run(msgspec.structs.replace(run, seed=6), tmp_path / "b")
     for name, text in {"other.json": '{"x": 1}', "list.json": "[]", "bad.json": "{"}.items():
@@ -152,7 +152,7 @@ def test_a_directory_gives_its_runs_and_only_those(run: Run, tmp_path: Path) -> 
     assert [each.seed for each in read_runs([tmp_path])] == [5, 6]
 
 
-def _changed(run: Run, **changes: Any) -> bytes:
+def _changed(run, **changes):
     plain = msgspec.json.decode(run.to_json())
     return msgspec.json.encode({**plain, **changes})
 
@@ -172,18 +172,18 @@ def _changed(run: Run, **changes: Any) -> bytes:
         ({"matrix": {"meaning": ""}}, "not the JSON of a run"),
     ],
 )
-def test_what_does_not_fit_is_refused(run: Run, changes: dict[str, Any], message: str) -> None:
+def test_what_does_not_fit_is_refused(run, changes, message):
     with pytest.raises(RunError, match=message):
         Run.from_json(_changed(run, **changes))
 
 
 @pytest.mark.parametrize("text", [b"", b"{}", b"[1]", b"\xff", b"null"])
-def test_what_is_no_run_is_refused(text: bytes) -> None:
+def test_what_is_no_run_is_refused(text):
     with pytest.raises(RunError, match="not the JSON of a run"):
         Run.from_json(text)
 
 
-def test_a_file_that_is_no_run_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_no_run_is_named(tmp_path):
     (tmp_path / "x.json").write_text("{}")
     with pytest.raises(RunError, match=r"x\.json: not the JSON of a run"):
         read_runs([tmp_path / "x.json"])
@@ -191,7 +191,7 @@ def test_a_file_that_is_no_run_is_named(tmp_path: Path) -> None:
         read_runs([tmp_path])
 
 
-def test_a_saved_model_tells_all_but_scores(den: DEN, run: Run, tmp_path: Path) -> None:
+def test_a_saved_model_tells_all_but_scores(den, run, tmp_path):
     den.save(tmp_path)
     told = model_run(tmp_path)
     for field in ("method", "tasks", "widths", "inputs", "seed", "records", "born", "used"):
@@ -203,7 +203,7 @@ def test_a_saved_model_tells_all_but_scores(den: DEN, run: Run, tmp_path: Path) 
     assert Run.from_json(told.to_json()).to_json() == told.to_json()
 
 
-def test_a_model_that_has_learned_nothing_has_nothing_to_tell(tmp_path: Path) -> None:
+def test_a_model_that_has_learned_nothing_has_nothing_to_tell(tmp_path):
     DEN(small_mlp()).save(tmp_path)
     with pytest.raises(TaskError, match="has learned no task yet"):
         model_run(tmp_path)
@@ -211,7 +211,7 @@ def test_a_model_that_has_learned_nothing_has_nothing_to_tell(tmp_path: Path) ->
         model_run(tmp_path / "nowhere")
 
 
-def _deep(depth: int) -> dict[str, Any]:
+def _deep(depth):
     nested: dict[str, Any] = {}
     for _ in range(depth):
         nested = {"a": nested}
@@ -228,22 +228,20 @@ def _deep(depth: int) -> dict[str, Any]:
         ({"tasks": ["a"] * 5000, "matrix": None}, "5,000 tasks and .* units, but 2,000 tasks"),
     ],
 )
-def test_what_a_report_cannot_show_is_refused(
-    run: Run, changes: dict[str, Any], message: str
-) -> None:
+def test_what_a_report_cannot_show_is_refused(run, changes, message):
     with pytest.raises(RunError, match=message):
         Run.from_json(_changed(run, **changes))
 
 
 @pytest.mark.parametrize("part", ["stages", "groups"])
-def test_records_without_their_parts_are_refused(run: Run, part: str) -> None:
+def test_records_without_their_parts_are_refused(run, part):
     records = msgspec.json.decode(run.to_json())["records"]
     records[1][part] = type(records[1][part])()
     with pytest.raises(RunError, match="record of 'task 2' lacks a training or a group"):
         Run.from_json(_changed(run, records=records))
 
 
-def test_a_file_nested_without_end_is_refused(run: Run, tmp_path: Path) -> None:
+def test_a_file_nested_without_end_is_refused(run, tmp_path):
     deep = b"[" * 100_000 + b"]" * 100_000
     for key in (b"settings", b"matrix", b"unknown"):
         text = _changed(run)[:-1] + b',"' + key + b'":' + deep + b"}"
@@ -254,9 +252,7 @@ def test_a_file_nested_without_end_is_refused(run: Run, tmp_path: Path) -> None:
         read_runs([tmp_path])
 
 
-def test_only_ordinary_files_of_some_size_are_read(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_ordinary_files_of_some_size_are_read(run, tmp_path, monkeypatch):
     file = write_run(run, tmp_path)
     os.mkfifo(tmp_path / "pipe.json")
     (tmp_path / "directory.json").mkdir()

@@ -2,17 +2,15 @@
 
 import re
 from functools import partial
-from pathlib import Path
 
 import msgspec
 import pytest
 
 from lifelong.cli import main as cli
-from lifelong.evaluation.runs import Run, read_runs
+from lifelong.evaluation.runs import read_runs
 from lifelong.experiments import demo
 from lifelong.tasks.datasets import load
 from lifelong.tasks.streams import Stream
-from lifelong.tasks.task import Task
 from lifelong.training.budget import Budget
 
 NAMES = ("<script>", "$x_1$ & Co", "a task with a rather long name")
@@ -20,8 +18,8 @@ WIDTHS = (16, 8)
 BUDGET = Budget(steps=20, check_every=10)
 
 
-def _renamed(stream: Stream, names: tuple[str, ...]) -> Stream:
-    def make(old: str, new: str) -> Task:
+def _renamed(stream, names):
+    def make(old, new):
         task = stream[old]
         task.name = new
         return task
@@ -30,21 +28,21 @@ def _renamed(stream: Stream, names: tuple[str, ...]) -> Stream:
     return Stream({new: lambda o=old, n=new: make(o, n) for old, new in pairs}, source="<data>")
 
 
-def _tiny(names: tuple[str, ...], seed: int = 0) -> tuple[Run, ...]:
+def _tiny(names, seed=0):
     stream = _renamed(load("digits"), names)
     return demo.run(stream, seed=seed, widths=WIDTHS, budget=BUDGET)
 
 
 @pytest.fixture(scope="module")
-def runs() -> tuple[Run, ...]:
+def runs():
     return _tiny(NAMES)
 
 
-def _of(runs: tuple[Run, ...], method: str) -> Run:
+def _of(runs, method):
     return next(run for run in runs if run.method == method)
 
 
-def test_the_same_seed_gives_the_same_scores(runs: tuple[Run, ...]) -> None:
+def test_the_same_seed_gives_the_same_scores(runs):
     again = _tiny(NAMES[:2])
     whole, part = _of(runs, "DEN").results, _of(again, "DEN").results
     assert whole is not None
@@ -54,7 +52,7 @@ def test_the_same_seed_gives_the_same_scores(runs: tuple[Run, ...]) -> None:
     ).all()
 
 
-def test_mtl_is_the_measure_of_capacity_and_forgets_nothing(runs: tuple[Run, ...]) -> None:
+def test_mtl_is_the_measure_of_capacity_and_forgets_nothing(runs):
     joint = _of(runs, "DNN-MTL")
     assert joint.summary.capacity == 1
     assert joint.summary.forgetting is None
@@ -62,9 +60,7 @@ def test_mtl_is_the_measure_of_capacity_and_forgets_nothing(runs: tuple[Run, ...
     assert [len(scores) for scores in joint.scores.values()] == [3, 3]
 
 
-def test_the_command_ends_in_a_table_and_the_place_of_the_report(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_ends_in_a_table_and_the_place_of_the_report(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(demo, "run", partial(demo.run, widths=WIDTHS, budget=BUDGET))
     out = tmp_path / "[new]" / "place"
     cli.main(["demo", "--out", str(out), "--tasks", "2", "--seed", "3"])
@@ -95,7 +91,7 @@ def test_the_command_ends_in_a_table_and_the_place_of_the_report(
         ([], "Missing subcommand"),
     ],
 )
-def test_bad_usage_is_2(args: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_usage_is_2(args, message, capsys):
     with pytest.raises(SystemExit) as stop:
         cli.main(args)
     assert stop.value.code == 2
@@ -104,9 +100,7 @@ def test_bad_usage_is_2(args: list[str], message: str, capsys: pytest.CaptureFix
     assert "Traceback" not in printed.err
 
 
-def test_a_file_in_the_way_is_told_in_one_line_before_any_work(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_in_the_way_is_told_in_one_line_before_any_work(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     for out in (tmp_path / "file", tmp_path / "file" / "under"):
         with pytest.raises(SystemExit) as stop:
@@ -119,10 +113,8 @@ def test_a_file_in_the_way_is_told_in_one_line_before_any_work(
         assert printed.out == ""
 
 
-def test_an_interrupt_is_told_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted(*_args: object, **_options: object) -> Run:
+def test_an_interrupt_is_told_in_one_line(tmp_path, monkeypatch, capsys):
+    def interrupted(*_args, **_options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(demo, "run", interrupted)
@@ -133,7 +125,7 @@ def test_an_interrupt_is_told_in_one_line(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_and_help(capsys):
     cli.main(["--version"])
     assert re.fullmatch(r"lifelong \d+\.\d+\.\d+\n", capsys.readouterr().out)
     for args in (["--help"], ["demo", "--help"]):

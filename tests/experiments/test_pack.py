@@ -6,7 +6,6 @@ import shlex
 import shutil
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -33,7 +32,7 @@ METHODS = ("DNN-STL", "DNN", "DEN")
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory):
     out = tmp_path_factory.mktemp("out")
     for method in METHODS:
         perform(job(out, method))
@@ -41,21 +40,21 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def out(made: Path, tmp_path: Path) -> Path:
+def out(made, tmp_path):
     """Three runs, a file each."""
     shutil.copytree(made / "runs", tmp_path / "out" / "runs")
     return tmp_path / "out"
 
 
-def _file(out: Path) -> Path:
+def _file(out):
     return RunPaths(out).pack("digits")
 
 
-def _lines(out: Path) -> list[bytes]:
+def _lines(out):
     return lzma.decompress(_file(out).read_bytes()).splitlines()
 
 
-def test_packed_runs_are_found_as_they_were_and_not_made_again(out: Path) -> None:
+def test_packed_runs_are_found_as_they_were_and_not_made_again(out):
     places = RunPaths(out)
     before = [find(places, configuration(method)) for method in METHODS]
     made = pack(out)
@@ -69,7 +68,7 @@ def test_packed_runs_are_found_as_they_were_and_not_made_again(out: Path) -> Non
     assert (found.missing, found.damaged) == ((), ())
 
 
-def test_the_same_runs_are_the_same_bytes_however_they_were_packed(out: Path) -> None:
+def test_the_same_runs_are_the_same_bytes_however_they_were_packed(out):
     pack(out)
     first = _file(out).read_bytes()
     pack(out)
@@ -82,7 +81,7 @@ def test_the_same_runs_are_the_same_bytes_however_they_were_packed(out: Path) ->
     assert _file(out).read_bytes() == first
 
 
-def test_a_file_goes_before_a_packed_run(out: Path) -> None:
+def test_a_file_goes_before_a_packed_run(out):
     pack(out)
     places, asked = RunPaths(out), configuration("DNN")
     packed = find(places, asked)
@@ -103,9 +102,7 @@ def test_a_file_goes_before_a_packed_run(out: Path) -> None:
         (lambda line: b"\xff" + line, "not a stored run"),
     ],
 )
-def test_a_damaged_line_is_named_and_left_out_and_kept_aside(
-    out: Path, damage: Any, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_line_is_named_and_left_out_and_kept_aside(out, damage, said, capsys):
     pack(out)
     first, second, third = _lines(out)
     damaged = b"\n".join([first, damage(second), third]) + b"\n"
@@ -124,21 +121,21 @@ def test_a_damaged_line_is_named_and_left_out_and_kept_aside(
     assert _file(out).with_name(f"{_file(out).name}.damaged").read_bytes() == content
 
 
-def test_a_pack_that_is_cut_off_is_named(out: Path) -> None:
+def test_a_pack_that_is_cut_off_is_named(out):
     pack(out)
     _file(out).write_bytes(_file(out).read_bytes()[:-20])
     (line,) = collect(tiny_recipe(*METHODS), out, seeds=(0,)).damaged
     assert line.startswith(f"{_file(out)}: not a pack of runs")
 
 
-def test_nobody_packs_while_another_does(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_packs_while_another_does(out, monkeypatch):
     monkeypatch.setattr(packing, "directory_lock", partial(directory_lock, patience=0.0))
     with directory_lock(out), pytest.raises(OSError, match="another process is writing there"):
         pack(out)
     assert len(list(out.rglob("*.json"))) == 3
 
 
-def test_a_damaged_file_stays_where_it_is(out: Path) -> None:
+def test_a_damaged_file_stays_where_it_is(out):
     file = RunPaths(out).run(configuration("DNN"))
     file.write_bytes(file.read_bytes()[:50])
     made = pack(out)
@@ -147,21 +144,21 @@ def test_a_damaged_file_stays_where_it_is(out: Path) -> None:
     assert file.exists()
 
 
-def _with_old_names(settings: dict[str, Any]) -> dict[str, Any]:
+def _with_old_names(settings):
     return {
         OLD.get(name, name): _with_old_names(value) if name == "budget" else value
         for name, value in settings.items()
     }
 
 
-def _of_version_0_1(now: StoredRun) -> StoredRun:
+def _of_version_0_1(now):
     settings = _with_old_names(now.run.settings)
     asked = msgspec.structs.replace(now.experiment.configuration, settings=settings)
     run = msgspec.structs.replace(now.run, settings=settings, source="a look-alike of digits")
     return StoredRun(Experiment(asked.key, asked), run)
 
 
-def test_runs_of_version_0_1_come_under_the_new_names(out: Path, tmp_path: Path) -> None:
+def test_runs_of_version_0_1_come_under_the_new_names(out, tmp_path):
     now = find(RunPaths(out), configuration("DEN"))
     assert now is not None
     old, elsewhere = _of_version_0_1(now), tmp_path / "elsewhere"
@@ -180,7 +177,7 @@ def test_runs_of_version_0_1_come_under_the_new_names(out: Path, tmp_path: Path)
     assert (found.run.settings, found.run.scores) == (now.run.settings, now.run.scores)
 
 
-def test_a_run_of_today_is_not_changed_by_carrying_it_over(out: Path) -> None:
+def test_a_run_of_today_is_not_changed_by_carrying_it_over(out):
     now = find(RunPaths(out), configuration("DEN"))
     assert now is not None
     assert carried_over(now) == now
@@ -193,16 +190,14 @@ def test_a_run_of_today_is_not_changed_by_carrying_it_over(out: Path) -> None:
         ("--unpack --from .", 2, "--unpack takes no --from"),
     ],
 )
-def test_a_users_mistake_is_told_plainly(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: str, code: int, words: str
-) -> None:
+def test_a_users_mistake_is_told_plainly(tmp_path, capsys, options, code, words):
     with pytest.raises(SystemExit) as stopped:
         cli.main(shlex.split(f"pack --out {tmp_path} {options}"))
     assert stopped.value.code == code
     assert re.search(words, capsys.readouterr().err)
 
 
-def test_what_is_published_comes_from_the_packs(tmp_path: Path) -> None:
+def test_what_is_published_comes_from_the_packs(tmp_path):
     """The page and the summary in git are what the packs in git say."""
     shutil.copytree(PROJECT / "results" / "runs", tmp_path / "results" / "runs")
     made = reproduce(tmp_path / "results", tmp_path / "REPRODUCTION.md")

@@ -1,8 +1,6 @@
 """One run: made once, the same each time, and gone on with when it was stopped."""
 
 import errno
-from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -22,8 +20,8 @@ class Stopped(Exception):
     """As a kill would, at a moment of our choice."""
 
 
-def _stop_at(task: int) -> Any:
-    def progress(_method: str, _doing: str, done: int) -> None:
+def _stop_at(task):
+    def progress(_method, _doing, done):
         if done == task:
             raise Stopped
 
@@ -31,16 +29,14 @@ def _stop_at(task: int) -> Any:
 
 
 @pytest.mark.parametrize("method", ["DEN", "DNN-EWC", "DNN-Progressive", "DNN-MTL"])
-def test_the_same_configuration_gives_the_same_numbers(tmp_path: Path, method: str) -> None:
+def test_the_same_configuration_gives_the_same_numbers(tmp_path, method):
     first, again = (perform(job(tmp_path / name, method)) for name in ("a", "b"))
     assert without_times(first.run) == without_times(again.run)
     other = perform(job(tmp_path / "a", method, seed=1))
     assert without_times(other.run) != without_times(first.run)
 
 
-def test_a_finished_run_is_never_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_finished_run_is_never_made_again(tmp_path, monkeypatch):
     made = perform(job(tmp_path, "DNN"))
     monkeypatch.setattr(performing, "measure", None)
     found = perform(job(tmp_path, "DNN"))
@@ -48,7 +44,7 @@ def test_a_finished_run_is_never_made_again(
     assert found.run.summary.seconds == made.run.summary.seconds
 
 
-def test_the_final_model_is_stored_and_answers(tmp_path: Path) -> None:
+def test_the_final_model_is_stored_and_answers(tmp_path):
     made = perform(job(tmp_path, "DEN"))
     learner = load_model(RunPaths(tmp_path).model(configuration("DEN")))
     assert learner.tasks == made.run.tasks
@@ -56,9 +52,7 @@ def test_the_final_model_is_stored_and_answers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["DEN", "DNN-L2", "DNN-STL"])
-def test_a_stopped_run_goes_on_with_the_next_task(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
-) -> None:
+def test_a_stopped_run_goes_on_with_the_next_task(tmp_path, monkeypatch, method):
     whole = perform(job(tmp_path / "whole", method, tasks=3))
     with pytest.raises(Stopped):
         perform(job(tmp_path / "stopped", method, tasks=3), _stop_at(2))
@@ -80,7 +74,7 @@ def test_a_stopped_run_goes_on_with_the_next_task(
 measure = performing.measure
 
 
-def test_progress_that_cannot_be_trusted_is_not_gone_on_from(tmp_path: Path) -> None:
+def test_progress_that_cannot_be_trusted_is_not_gone_on_from(tmp_path):
     whole = perform(job(tmp_path / "whole", "DNN"))
     with pytest.raises(Stopped):
         perform(job(tmp_path / "stopped", "DNN"), _stop_at(1))
@@ -89,9 +83,7 @@ def test_progress_that_cannot_be_trusted_is_not_gone_on_from(tmp_path: Path) -> 
     assert without_times(perform(job(tmp_path / "stopped", "DNN")).run) == without_times(whole.run)
 
 
-def test_finetuning_starts_from_the_stored_model_of_den(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_finetuning_starts_from_the_stored_model_of_den(tmp_path, monkeypatch):
     alone = perform(job(tmp_path / "alone", "DEN-Finetune"))
     den = perform(job(tmp_path / "after", "DEN"))
     monkeypatch.setattr(DEN, "_learn", None)  # nothing is left to learn
@@ -102,17 +94,15 @@ def test_finetuning_starts_from_the_stored_model_of_den(
     assert after.run.results is None
 
 
-def test_what_finetuning_alone_uses_does_not_ask_for_another_den() -> None:
+def test_what_finetuning_alone_uses_does_not_ask_for_another_den():
     shrink_and_perturb = configuration("DEN-Finetune", shrink=0.9, perturb=0.1)
     assert before_finetuning(shrink_and_perturb).key == configuration("DEN").key
     other = configuration("DEN-Finetune", mu=0.3)
     assert before_finetuning(other).key == configuration("DEN", mu=0.3).key
 
 
-def test_on_a_full_disk_nothing_half_written_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(file: Path, content: bytes) -> None:
+def test_on_a_full_disk_nothing_half_written_counts(tmp_path, monkeypatch):
+    def full(file, content):
         file.with_name(".incoming").write_bytes(content[: len(content) // 2])
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -125,14 +115,14 @@ def test_on_a_full_disk_nothing_half_written_counts(
     assert find(RunPaths(tmp_path), configuration("DNN-MTL")) is not None
 
 
-def test_a_run_that_another_process_makes_is_left_to_it(tmp_path: Path) -> None:
+def test_a_run_that_another_process_makes_is_left_to_it(tmp_path):
     working = RunPaths(tmp_path).working(configuration("DNN"))
     make_directory(working)
     with directory_lock(working), pytest.raises(RunLocked, match="another process"):
         perform(job(tmp_path, "DNN"))
 
 
-def test_capacity_is_counted_against_the_base_network(tmp_path: Path) -> None:
+def test_capacity_is_counted_against_the_base_network(tmp_path):
     base, double = (perform(job(tmp_path, "DNN-MTL", scale=scale)) for scale in (1.0, 2.0))
     assert base.run.summary.capacity == 1.0
     parameters = double.run.summary.parameters / base.run.summary.parameters
@@ -140,7 +130,7 @@ def test_capacity_is_counted_against_the_base_network(tmp_path: Path) -> None:
     assert double.run.widths == {"hidden1": 16, "hidden2": 8}
 
 
-def test_networks_are_scaled_layer_by_layer() -> None:
+def test_networks_are_scaled_layer_by_layer():
     assert architecture(NetworkPlan((10, 3)), (7,), 0.5).layout.groups == {
         "hidden1": 5,
         "hidden2": 2,
@@ -153,7 +143,7 @@ def test_networks_are_scaled_layer_by_layer() -> None:
     }
 
 
-def test_validation_rows_can_stand_in_for_test_rows(tmp_path: Path) -> None:
+def test_validation_rows_can_stand_in_for_test_rows(tmp_path):
     plain = configuration("DNN")
     tested = perform(performing.Job(plain, tmp_path))
     chosen = perform(performing.Job(msgspec.structs.replace(plain, rows="valid"), tmp_path))
@@ -162,6 +152,6 @@ def test_validation_rows_can_stand_in_for_test_rows(tmp_path: Path) -> None:
     assert chosen.run.summary.nonzero == tested.run.summary.nonzero  # the same network
 
 
-def test_the_budget_of_the_recipe_is_the_runs(tmp_path: Path) -> None:
+def test_the_budget_of_the_recipe_is_the_runs(tmp_path):
     made = perform(job(tmp_path, "DNN-MTL"))
     assert made.run.settings["budget"]["steps"] == 20 != Budget().steps

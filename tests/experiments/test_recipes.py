@@ -18,7 +18,7 @@ from lifelong.learners.registry import METHODS
 
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize("size", ["small", "paper"])
-def test_every_recipe_makes_configurations_that_hold(name: str, size: str) -> None:
+def test_every_recipe_makes_configurations_that_hold(name, size):
     chosen = recipe(name, size)
     assert (chosen.reduced == "") == (size == "paper")
     keys = set()
@@ -30,7 +30,7 @@ def test_every_recipe_makes_configurations_that_hold(name: str, size: str) -> No
     assert len({entry.label for entry in chosen.entries}) == len(chosen.entries)
 
 
-def test_the_papers_networks_and_data() -> None:
+def test_the_papers_networks_and_data():
     variation = recipe("figure3-variation", "paper")
     assert (variation.network.widths, variation.data.tasks) == ((312, 128), 10)
     assert variation.data.options == {}
@@ -41,8 +41,8 @@ def test_the_papers_networks_and_data() -> None:
     assert recipe("figure3-animals50", "paper").data.tasks == 50
 
 
-def test_figures_share_their_runs() -> None:
-    def keys(name: str) -> dict[str, str]:
+def test_figures_share_their_runs():
+    def keys(name):
         chosen = recipe(name, "paper")
         first = {entry.method: entry for entry in reversed(chosen.entries)}
         return {name: chosen.configuration(entry, 3).key for name, entry in first.items()}
@@ -53,7 +53,7 @@ def test_figures_share_their_runs() -> None:
     assert third["DNN-Progressive"] == fifth["DNN-Progressive"]
 
 
-def test_nearest_names_are_suggested() -> None:
+def test_nearest_names_are_suggested():
     with pytest.raises(RecipeError, match="did you mean figure3-variation"):
         recipe("figure3-variaton")
     with pytest.raises(RecipeError, match=r"no recipe 'x'; there are figure3-variation"):
@@ -67,7 +67,7 @@ def test_nearest_names_are_suggested() -> None:
         recipe("figure3-awa").chosen(parts=["capacty"])
 
 
-def test_every_method_but_guises_of_another_can_be_tuned() -> None:
+def test_every_method_but_guises_of_another_can_be_tuned():
     assert all(METHODS[row.tuned_as].space for row in METHODS.values())
     for row in METHODS.values():
         assert bool(row.space) != bool(row.like)
@@ -76,9 +76,7 @@ def test_every_method_but_guises_of_another_can_be_tuned() -> None:
             assert between.low <= getattr(settings, setting) <= between.high
 
 
-def test_what_was_chosen_is_what_recipes_use(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_chosen_is_what_recipes_use(tmp_path, monkeypatch):
     settings = {"mu": 0.33, "strength": 7.0}
     choice = Choice(settings, (Trial(settings, 0.9, 1.0),), (100,), 2, "8-4", "lifelong tune")
     den = Choice({"mu": 0.44}, (), (100,), 2, "8-4", "lifelong tune")
@@ -96,7 +94,7 @@ def test_what_was_chosen_is_what_recipes_use(
     assert tuned.tuned("another", tmp_path).methods == {}
 
 
-def test_stored_choices_fit_their_methods() -> None:
+def test_stored_choices_fit_their_methods():
     """Whatever was tuned so far must be settings that the recipes can take."""
     for name in RECIPES:
         chosen = recipe(name, "paper")
@@ -104,7 +102,7 @@ def test_stored_choices_fit_their_methods() -> None:
             assert method in METHODS
 
 
-def test_the_ablation_changes_one_thing_at_a_time_and_shares_what_is_whole() -> None:
+def test_the_ablation_changes_one_thing_at_a_time_and_shares_what_is_whole():
     chosen, third = recipe("ablation-variation", "paper"), recipe("figure3-variation", "paper")
     made = {entry.label: chosen.configuration(entry, 0) for entry in chosen.entries}
     whole = {entry.label: third.configuration(entry, 0) for entry in third.entries}
@@ -118,7 +116,7 @@ def test_the_ablation_changes_one_thing_at_a_time_and_shares_what_is_whole() -> 
     assert all(newcomers[name] == getattr(written, name) for name in ("head_l1", "k"))
 
 
-def test_the_published_set_up() -> None:
+def test_the_published_set_up():
     """van de Ven and Tolias, 2019: whatever was tuned on this data must not get in."""
     chosen = recipe("published-permuted", "paper")
     assert (chosen.network.widths, chosen.data.tasks) == ((1000, 1000), 10)
@@ -130,7 +128,7 @@ def test_the_published_set_up() -> None:
         assert settings.get("strength") == {"DNN-EWC": 100.0, "SI": 10.0}.get(entry.method)
 
 
-def test_the_docs_have_the_accuracies_that_are_stored_beside_the_published_ones() -> None:
+def test_the_docs_have_the_accuracies_that_are_stored_beside_the_published_ones():
     project = Path(__file__).resolve().parents[2]
     text = (project / "docs" / "baselines.md").read_text(encoding="utf-8")
     published = {

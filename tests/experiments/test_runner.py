@@ -6,10 +6,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import pytest
 from rich.console import Console
 from tiny import configuration, job, tiny_recipe, without_times
 
@@ -28,7 +26,7 @@ MAIN = (
 COMMAND = ("rehearsal", "--seeds", "0", "--methods", "DEN", "--parts", "tasks", "--jobs", "1")
 
 
-def test_a_failing_run_is_recorded_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_failing_run_is_recorded_and_the_others_go_on(tmp_path):
     fails = job(tmp_path, "DNN", mu=0.2)
     fails.configuration.settings["mu"] = -1.0
     jobs = [fails, job(tmp_path, "DEN-Finetune"), job(tmp_path, "DEN")]
@@ -51,7 +49,7 @@ def test_a_failing_run_is_recorded_and_the_others_go_on(tmp_path: Path) -> None:
     assert not again.made
 
 
-def test_a_worker_that_is_killed_costs_its_run_only(tmp_path: Path) -> None:
+def test_a_worker_that_is_killed_costs_its_run_only(tmp_path):
     jobs = [job(tmp_path, "DEN", tasks=4), job(tmp_path, "DNN-MTL")]
     ended = {}
     for event in run_jobs(jobs, workers=1):
@@ -67,7 +65,7 @@ def test_a_worker_that_is_killed_costs_its_run_only(tmp_path: Path) -> None:
     assert "fewer --jobs" in failed.error
 
 
-def _here(jobs: Sequence[Job], _workers: int) -> Iterator[Done]:
+def _here(jobs, _workers):
     """In this process."""
     for each in jobs:
         yield Done(each, perform(each).run.summary)
@@ -76,9 +74,7 @@ def _here(jobs: Sequence[Job], _workers: int) -> Iterator[Done]:
 HERE = Engine("here", "in this process", _here)
 
 
-def test_a_damaged_run_is_named_left_aside_and_made_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_run_is_named_left_aside_and_made_again(tmp_path, capsys):
     made = perform(job(tmp_path, "DNN-MTL"))
     file = RunPaths(tmp_path).run(configuration("DNN-MTL"))
     file.write_bytes(file.read_bytes()[:-30])
@@ -92,7 +88,7 @@ def test_a_damaged_run_is_named_left_aside_and_made_again(
     assert Path(counts.damaged[0]).exists()
 
 
-def test_finetuning_waits_for_the_den_that_it_starts_from(tmp_path: Path) -> None:
+def test_finetuning_waits_for_the_den_that_it_starts_from(tmp_path):
     den, tuned = job(tmp_path, "DEN"), job(tmp_path, "DEN-Finetune")
     waiting = [tuned, den]
     assert _next(waiting, []) is den
@@ -100,7 +96,7 @@ def test_finetuning_waits_for_the_den_that_it_starts_from(tmp_path: Path) -> Non
     assert _next(waiting, []) is tuned  # den has ended, however it did
 
 
-def test_runs_of_a_recipe_come_once_and_seed_by_seed(tmp_path: Path) -> None:
+def test_runs_of_a_recipe_come_once_and_seed_by_seed(tmp_path):
     chosen = tiny_recipe("DNN", "DEN", "DNN")
     jobs = jobs_of(chosen, seeds=(0, 1), out=tmp_path)
     assert [(each.configuration.method, each.configuration.seed) for each in jobs] == [
@@ -111,7 +107,7 @@ def test_runs_of_a_recipe_come_once_and_seed_by_seed(tmp_path: Path) -> None:
     ]
 
 
-def test_a_command_that_is_stopped_or_killed_goes_on_and_ends_the_same(tmp_path: Path) -> None:
+def test_a_command_that_is_stopped_or_killed_goes_on_and_ends_the_same(tmp_path):
     out = tmp_path / "out"
     code, said = _stop(out, signal.SIGINT, after_tasks=1)
     assert code == 130
@@ -129,7 +125,7 @@ def test_a_command_that_is_stopped_or_killed_goes_on_and_ends_the_same(tmp_path:
     assert without_times(went_on.run) == without_times(whole.run)
 
 
-def _stop(out: Path, how: signal.Signals, after_tasks: int) -> tuple[int, str]:
+def _stop(out, how, after_tasks):
     """Start the command, stop it once so many tasks are done; its code and what it said.
 
     It ends within seconds, and its children with it.
@@ -148,7 +144,7 @@ def _stop(out: Path, how: signal.Signals, after_tasks: int) -> tuple[int, str]:
     return process.returncode, said
 
 
-def _start(out: Path) -> subprocess.Popen[str]:
+def _start(out):
     return subprocess.Popen(
         [sys.executable, "-c", MAIN, "run", *COMMAND, "--out", str(out)],
         stdout=subprocess.PIPE,
@@ -158,17 +154,17 @@ def _start(out: Path) -> subprocess.Popen[str]:
     )
 
 
-def _tasks_done(out: Path) -> int:
+def _tasks_done(out):
     models = (out / "working").rglob("model-*/manifest.json")
     return max((int(file.parent.name.removeprefix("model-")) for file in models), default=0)
 
 
-def _children(pid: int) -> list[int]:
+def _children(pid):
     found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True)
     return [int(child) for child in found.stdout.split()]
 
 
-def _gone_within(children: list[int], seconds: float) -> bool:
+def _gone_within(children, seconds):
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         if not any(_alive(child) for child in children):
@@ -177,7 +173,7 @@ def _gone_within(children: list[int], seconds: float) -> bool:
     return False
 
 
-def _alive(pid: int) -> bool:
+def _alive(pid):
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except OSError:

@@ -1,8 +1,6 @@
 """Tuning: on validation rows, on seeds of its own, alike for all, and resumable."""
 
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -21,11 +19,11 @@ QUIET = Console(quiet=True)
 
 
 @pytest.fixture
-def performed(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
+def performed(monkeypatch):
     """Jobs run here and now, on a tiny network."""
     jobs: list[Job] = []
 
-    def run(given: Sequence[Job], **_how: object) -> RunCounts:
+    def run(given, **_how):
         for job in given:
             perform(job)
         jobs.extend(given)
@@ -33,7 +31,7 @@ def performed(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
 
     plain = recipes.rehearsal
 
-    def tiny(size: recipes.Size) -> recipes.Recipe:
+    def tiny(size):
         return replace(plain(size), network=NetworkPlan((8, 4)), budget=BUDGET)
 
     monkeypatch.setattr(tune, "run", run)
@@ -41,13 +39,11 @@ def performed(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     return jobs
 
 
-def _tuning(out: Path, trials: int = 3) -> Tuning:
+def _tuning(out, trials=3):
     return Tuning("digits", "small", trials, (100, 101), 2, out)
 
 
-def test_each_method_gets_as_many_trials_the_first_with_its_defaults(
-    tmp_path: Path, performed: list[Job]
-) -> None:
+def test_each_method_gets_as_many_trials_the_first_with_its_defaults(tmp_path, performed):
     chosen = tune.tune(
         ["DNN-EWC", "DNN-STL"], _tuning(tmp_path), workers=1, console=QUIET, command=str
     )
@@ -64,9 +60,7 @@ def test_each_method_gets_as_many_trials_the_first_with_its_defaults(
     assert {job.configuration.tasks for job in performed} == {2}
 
 
-def test_a_tuning_goes_on_where_it_was_and_chooses_the_same(
-    tmp_path: Path, performed: list[Job], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tuning_goes_on_where_it_was_and_chooses_the_same(tmp_path, performed, monkeypatch):
     given = {"workers": 1, "console": QUIET, "command": str}
     first = tune.tune(["DNN-MTL"], _tuning(tmp_path, trials=2), **given)  # type: ignore[arg-type]
     made = len(list((tmp_path / "runs").rglob("*.json")))
@@ -76,14 +70,14 @@ def test_a_tuning_goes_on_where_it_was_and_chooses_the_same(
     del performed, monkeypatch
 
 
-def test_reported_seeds_are_refused() -> None:
+def test_reported_seeds_are_refused():
     with pytest.raises(TuningError, match=r"seeds must be 100 or more.*not \[0, 100\]"):
         Tuning("digits", "small", seeds=(0, 100))
     with pytest.raises(TuningError, match="1 trial and 2 tasks at the least, not 0 and 4"):
         Tuning("digits", "small", trials=0)
 
 
-def test_what_can_be_tuned() -> None:
+def test_what_can_be_tuned():
     assert tunable(["den-finetune", "DEN"], "digits") == ("DEN",)
     every = tunable(["all"], "mnist-variation")
     assert "DEN-Dynamic" in every
@@ -92,9 +86,7 @@ def test_what_can_be_tuned() -> None:
         tunable(["all"], "mnist-variaton")
 
 
-def test_growth_goes_on_as_it_began_in_the_capacity_of_a_trial(
-    tmp_path: Path, performed: list[Job]
-) -> None:
+def test_growth_goes_on_as_it_began_in_the_capacity_of_a_trial(tmp_path, performed):
     chosen = tune.tune(
         ["DNN-Progressive"], _tuning(tmp_path, trials=1), workers=1, console=QUIET, command=str
     )
@@ -105,12 +97,12 @@ def test_growth_goes_on_as_it_began_in_the_capacity_of_a_trial(
 
 @pytest.mark.parametrize(("changes", "feasible"), [({}, False), ({"max_new_units": 0.25}, True)])
 def test_a_trial_wins_by_size_only_where_the_recipe_says_how_far(
-    tmp_path: Path,
-    performed: list[Job],
-    monkeypatch: pytest.MonkeyPatch,
-    changes: dict[str, float],
-    feasible: bool,
-) -> None:
+    tmp_path,
+    performed,
+    monkeypatch,
+    changes,
+    feasible,
+):
     plain = tune.RECIPES["rehearsal"]
     entries = (Entry("DEN", changes=changes),)
     monkeypatch.setattr(
@@ -126,9 +118,7 @@ def test_a_trial_wins_by_size_only_where_the_recipe_says_how_far(
     del performed
 
 
-def test_a_trial_as_large_as_the_defaults_is_a_candidate(
-    tmp_path: Path, performed: list[Job], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_as_large_as_the_defaults_is_a_candidate(tmp_path, performed, monkeypatch):
     monkeypatch.setattr(tune._Study, "_projected", lambda *_: 1.50049)  # more than its three digits
     chosen = tune.tune(
         ["DNN-Progressive"], _tuning(tmp_path, trials=2), workers=1, console=QUIET, command=str

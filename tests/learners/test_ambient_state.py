@@ -1,7 +1,5 @@
 """What a program sets in torch for itself does not change what a learner does."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -9,25 +7,24 @@ import torch
 from builders import contents, inputs_for, learned, quick, same, small_mlp, stream_for
 from lifelong.learners.base import Learner
 from lifelong.learners.baselines import Joint, TrainingSettings
-from lifelong.learners.den import DEN
 from lifelong.tasks.task import TaskError
 
 TASKS = stream_for(small_mlp(), "one output", "classes")
 
 
 @pytest.fixture
-def autocast() -> Iterator[None]:
+def autocast():
     with torch.autocast("cpu"):
         yield
 
 
 @pytest.fixture(scope="module")
-def plain() -> DEN:
+def plain():
     return learned(small_mlp(), TASKS, quick())
 
 
 @pytest.mark.usefixtures("autocast")
-def test_autocast_changes_nothing(plain: DEN) -> None:
+def test_autocast_changes_nothing(plain):
     again = learned(small_mlp(), TASKS, quick())
     assert same(contents(again), contents(plain))
     x = inputs_for(small_mlp(), 5)
@@ -39,13 +36,13 @@ def test_autocast_changes_nothing(plain: DEN) -> None:
 
 
 @pytest.mark.usefixtures("autocast")
-def test_autocast_does_not_reach_who_learns_all_at_once() -> None:
+def test_autocast_does_not_reach_who_learns_all_at_once():
     joint: Learner = Joint(small_mlp(), TrainingSettings(budget=quick().budget))
     joint.learn_together(TASKS)
     assert joint.predict_proba(inputs_for(small_mlp(), 5), task="task 2").dtype == torch.float32
 
 
-def test_inputs_to_predict_are_taken_and_refused_as_those_of_a_task(plain: DEN) -> None:
+def test_inputs_to_predict_are_taken_and_refused_as_those_of_a_task(plain):
     x = inputs_for(small_mlp(), 5).numpy()
     told = plain.predict_proba(x, task="task 1")
     for odd in (x.astype(">f4"), np.ascontiguousarray(x[::-1])[::-1]):

@@ -7,7 +7,6 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -17,7 +16,6 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
-from torch import Tensor
 
 import lifelong.persistence.models
 from builders import (
@@ -41,17 +39,17 @@ from lifelong.tasks.task import TaskError
 from lifelong.training.budget import SettingError
 
 
-def grown(kind: str = "mlp") -> DEN:
+def grown(kind="mlp"):
     architecture = ARCHITECTURES[kind]()
     tasks = stream_for(architecture, "one output", "classes", "subtasks")
     return learned(architecture, tasks, quick(sigma=0.0))
 
 
-def tensors_file(path: Path) -> Path:
+def tensors_file(path):
     return next(path.glob("tensors-*.safetensors"))
 
 
-def rewrite(path: Path, **changes: object) -> None:
+def rewrite(path, **changes):
     """Change a manifest on purpose: its own checksum is right again."""
     manifest = json.loads((path / MANIFEST).read_text())
     try:
@@ -61,11 +59,11 @@ def rewrite(path: Path, **changes: object) -> None:
         (path / MANIFEST).write_text(json.dumps({**manifest, **changes}))
 
 
-def read_manifest(path: Path) -> dict[str, Any]:
+def read_manifest(path):
     return json.loads((path / MANIFEST).read_text())
 
 
-def retensor(path: Path, **changes: Tensor) -> None:
+def retensor(path, **changes):
     """Change tensors on purpose: all checksums, sizes and shapes are right again."""
     tensors = {**unpacked(tensors_file(path).read_bytes()), **changes}
     content = packed(tensors)
@@ -79,7 +77,7 @@ def retensor(path: Path, **changes: Tensor) -> None:
     (path / msgspec.convert(read_manifest(path), Manifest).file).write_bytes(content)
 
 
-def relink(file: Path) -> None:
+def relink(file):
     """Let a link to another directory stand in its place."""
     elsewhere = file.parent.parent / "elsewhere"
     file.rename(elsewhere)
@@ -87,20 +85,20 @@ def relink(file: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(tmp_path_factory):
     path = tmp_path_factory.mktemp("model")
     grown().save(path)
     return path
 
 
 @pytest.fixture
-def model(saved: Path, tmp_path: Path) -> Path:
+def model(saved, tmp_path):
     """A copy of a saved model, to be damaged."""
     return Path(shutil.copytree(saved, tmp_path / "model"))
 
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)
-def test_a_loaded_model_is_the_saved_one(kind: str, tmp_path: Path) -> None:
+def test_a_loaded_model_is_the_saved_one(kind, tmp_path):
     learner = grown(kind)
     assert any(len(stamps.unique()) > 1 for stamps in learner.network.born.values())
     learner.save(tmp_path / "model")
@@ -113,7 +111,7 @@ def test_a_loaded_model_is_the_saved_one(kind: str, tmp_path: Path) -> None:
     assert loaded.seed == learner.seed
 
 
-def test_a_loaded_model_goes_on_learning_the_same(tmp_path: Path) -> None:
+def test_a_loaded_model_goes_on_learning_the_same(tmp_path):
     learner = grown()
     learner.save(tmp_path)
     loaded = DEN.load(tmp_path)
@@ -122,9 +120,7 @@ def test_a_loaded_model_goes_on_learning_the_same(tmp_path: Path) -> None:
     assert same(contents(loaded), contents(learner))
 
 
-def test_the_order_of_tensors_in_a_file_does_not_matter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_order_of_tensors_in_a_file_does_not_matter(tmp_path, monkeypatch):
     learner = learned(small_mlp(), stream_for(small_mlp(), "one output"), quick())
     learner.save(tmp_path)
     reverse = lambda content: dict(sorted(unpacked(content).items(), reverse=True))  # noqa: E731
@@ -136,12 +132,12 @@ def test_the_order_of_tensors_in_a_file_does_not_matter(
     assert same(contents(loaded), contents(learner))
 
 
-def test_a_model_that_has_learned_nothing_can_be_saved(tmp_path: Path) -> None:
+def test_a_model_that_has_learned_nothing_can_be_saved(tmp_path):
     DEN(small_mlp(), quick(), seed=3).save(tmp_path)
     assert DEN.load(tmp_path).tasks == ()
 
 
-def test_the_batch_models_are_saved_too(tmp_path: Path) -> None:
+def test_the_batch_models_are_saved_too(tmp_path):
     tasks = stream_for(small_mlp(), "one output", "classes")
     single = Single(small_mlp(), TrainingSettings(budget=BUDGET))
     for task in tasks:
@@ -155,7 +151,7 @@ def test_the_batch_models_are_saved_too(tmp_path: Path) -> None:
         assert same(answers(loaded, x), answers(learner, x))
 
 
-def test_saving_again_replaces_the_model_and_leaves_no_other_file(tmp_path: Path) -> None:
+def test_saving_again_replaces_the_model_and_leaves_no_other_file(tmp_path):
     learner = learned(small_mlp(), stream_for(small_mlp(), "one output"), quick())
     learner.save(tmp_path)
     learner.learn(task_for(small_mlp(), seed=5, name="second"))
@@ -164,13 +160,11 @@ def test_saving_again_replaces_the_model_and_leaves_no_other_file(tmp_path: Path
     assert len(list(tmp_path.iterdir())) == 3  # manifest, tensors, lock
 
 
-def test_a_save_that_fails_leaves_the_old_model(
-    model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_save_that_fails_leaves_the_old_model(model, monkeypatch):
     before = contents(DEN.load(model))
     other = learned(small_mlp(), stream_for(small_mlp(), "classes", seed=7), quick())
 
-    def full(*_: object) -> None:
+    def full(*_):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
@@ -181,7 +175,7 @@ def test_a_save_that_fails_leaves_the_old_model(
     assert [file.name for file in model.glob(".*")] == [".lock"]
 
 
-def test_what_someone_else_saved_is_not_overwritten(model: Path) -> None:
+def test_what_someone_else_saved_is_not_overwritten(model):
     mine, theirs = DEN.load(model), DEN.load(model)
     theirs.learn(task_for(small_mlp(), seed=7, name="theirs"))
     theirs.save(model)
@@ -196,13 +190,13 @@ def test_what_someone_else_saved_is_not_overwritten(model: Path) -> None:
         theirs.save(model)
 
 
-def test_a_new_learner_does_not_replace_a_model_that_was_there(model: Path) -> None:
+def test_a_new_learner_does_not_replace_a_model_that_was_there(model):
     with pytest.raises(ModelFileError, match="neither loaded nor saved there"):
         DEN(small_mlp()).save(model)
     assert len(DEN.load(model).tasks) == 3
 
 
-def test_what_a_killed_save_has_left_is_no_hindrance(model: Path) -> None:
+def test_what_a_killed_save_has_left_is_no_hindrance(model):
     (model / ".incoming").write_bytes(b"half of a ma")
     (model / "tensors-0123456789abcdef.safetensors").write_bytes(b"of no manifest")
     learner = DEN.load(model)
@@ -210,7 +204,7 @@ def test_what_a_killed_save_has_left_is_no_hindrance(model: Path) -> None:
     assert len(list(model.iterdir())) == 3  # manifest, tensors, lock
 
 
-def test_saving_writes_through_no_link(model: Path, tmp_path: Path) -> None:
+def test_saving_writes_through_no_link(model, tmp_path):
     target = tmp_path / "precious"
     target.write_text("mine")
     (model / ".incoming").symlink_to(target)
@@ -221,14 +215,12 @@ def test_saving_writes_through_no_link(model: Path, tmp_path: Path) -> None:
     assert [file.name for file in model.glob(".*")] == [".lock"]
 
 
-def test_a_save_between_reading_the_manifest_and_the_tensors_is_noticed(
-    model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_save_between_reading_the_manifest_and_the_tensors_is_noticed(model, monkeypatch):
     other = DEN.load(model)
     other.learn(task_for(small_mlp(), seed=9, name="next"))
     read, saves = lifelong.persistence.models._read_tensors, iter([other])
 
-    def save_first(*arguments: Any) -> Any:
+    def save_first(*arguments):
         for learner in saves:
             learner.save(model)
         return read(*arguments)
@@ -246,24 +238,22 @@ def test_a_save_between_reading_the_manifest_and_the_tensors_is_noticed(
         ({"settings": quick(mu=np.float64(0.1))}, "float64 is unsupported; use float"),
     ],
 )
-def test_what_could_not_be_saved_is_refused_before_anything_is_learned(
-    arguments: dict[str, Any], message: str
-) -> None:
+def test_what_could_not_be_saved_is_refused_before_anything_is_learned(arguments, message):
     with pytest.raises(SettingError, match=message):
         DEN(small_mlp(), **arguments)
 
 
-def test_a_name_that_no_file_can_hold_is_refused() -> None:
+def test_a_name_that_no_file_can_hold_is_refused():
     with pytest.raises(TaskError, match="text that a file can hold"):
         DEN(small_mlp(), quick()).learn(task_for(small_mlp(), name="half \ud800"))
 
 
-def test_a_missing_model_is_named(tmp_path: Path) -> None:
+def test_a_missing_model_is_named(tmp_path):
     with pytest.raises(ModelFileError, match=r"manifest\.json: cannot be read"):
         DEN.load(tmp_path / "nowhere")
 
 
-def test_another_method_cannot_load_it(model: Path) -> None:
+def test_another_method_cannot_load_it(model):
     with pytest.raises(ModelFileError, match="holds a DEN, which DNN-STL cannot load"):
         Single.load(model)
 
@@ -372,7 +362,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_model_is_refused_with_a_reason(damage: str, model: Path) -> None:
+def test_a_damaged_model_is_refused_with_a_reason(damage, model):
     harm, message = DAMAGES[damage]
     harm(model)
     with pytest.raises(ModelFileError, match=message):
@@ -381,9 +371,7 @@ def test_a_damaged_model_is_refused_with_a_reason(damage: str, model: Path) -> N
 
 @given(place=st.floats(0, 1), bit=st.integers(0, 7), in_tensors=st.booleans())
 @hypothesis_settings(max_examples=60)
-def test_a_flipped_bit_is_refused_or_harmless(
-    saved: Path, tmp_path_factory: pytest.TempPathFactory, place: float, bit: int, in_tensors: bool
-) -> None:
+def test_a_flipped_bit_is_refused_or_harmless(saved, tmp_path_factory, place, bit, in_tensors):
     path = tmp_path_factory.mktemp("flipped")
     for file in saved.iterdir():
         (path / file.name).write_bytes(file.read_bytes())

@@ -2,20 +2,13 @@
 
 import re
 import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import msgspec
 import numpy as np
 import pytest
 from playwright.sync_api import (
-    Browser,
-    ConsoleMessage,
-    Error,
-    Page,
-    Request,
     sync_playwright,
 )
 
@@ -32,7 +25,7 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 SECONDS = 3  # that a page may take to be drawn
 
 
-def _renamed(run: Run, names: dict[str, str], **changes: Any) -> Run:
+def _renamed(run, names, **changes):
     """The same run with tasks of other names."""
     text = run.to_json().decode()
     for old, new in names.items():
@@ -40,7 +33,7 @@ def _renamed(run: Run, names: dict[str, str], **changes: Any) -> Run:
     return msgspec.structs.replace(Run.from_json(text), **changes)
 
 
-def _together(run: Run, method: str) -> Run:
+def _together(run, method):
     """As if all tasks had been learned at once."""
     return msgspec.structs.replace(
         run,
@@ -53,7 +46,7 @@ def _together(run: Run, method: str) -> Run:
 
 
 @pytest.fixture(scope="module")
-def runs() -> tuple[Run, ...]:
+def runs():
     names = {"task 2": EVIL, "task 3": ALSO_EVIL, "task 4": "$x_1$ & Co, a rather long name of it"}
     found = []
     for seed in (1, 2):
@@ -65,12 +58,12 @@ def runs() -> tuple[Run, ...]:
 
 
 @pytest.fixture(scope="module")
-def html(runs: tuple[Run, ...]) -> str:
+def html(runs):
     return page(runs)
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def browser():
     if CHROMIUM is None:
         pytest.skip("no browser: install Debian's chromium to test the report in one")
     with sync_playwright() as playwright:
@@ -82,7 +75,7 @@ def browser() -> Iterator[Browser]:
 class Opened:
     """A page in a browser, and everything that it said, asked for or broke on."""
 
-    def __init__(self, tab: Page, file: Path) -> None:
+    def __init__(self, tab, file):
         self.tab = tab
         self.said: list[str] = []
         self.asked: list[str] = []
@@ -95,22 +88,22 @@ class Opened:
         tab.goto(file.as_uri())
         tab.wait_for_function("document.documentElement.dataset.drawn", timeout=60_000)
 
-    def _hear(self, message: ConsoleMessage) -> None:
+    def _hear(self, message):
         self.said.append(message.text)
 
-    def _break(self, error: Error) -> None:
+    def _break(self, error):
         self.said.append(str(error))
 
-    def _ask(self, request: Request) -> None:
+    def _ask(self, request):
         self.asked.append(request.url)
 
     @property
-    def seconds(self) -> float:
+    def seconds(self):
         """Of work on the page so far, however busy the machine is with other things."""
         metrics = self._devtools.send("Performance.getMetrics")["metrics"]
         return next(one["value"] for one in metrics if one["name"] == "TaskDuration")
 
-    def table(self, figure: str) -> list[list[str]]:
+    def table(self, figure):
         """What stands in the table behind a figure, headings first."""
         self.tab.evaluate(f"document.querySelector('#{figure} details').open = true")
         self.tab.wait_for_selector(f"#{figure} details table")
@@ -119,14 +112,14 @@ class Opened:
             "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))",
         )
 
-    def choose(self, switch: str, words: str) -> None:
+    def choose(self, switch, words):
         group = self.tab.get_by_role("group", name=switch)
         group.get_by_role("radio", name=words, exact=True).check()
         self.tab.wait_for_function(
             f"document.getElementById('said').textContent.includes('{words}')"
         )
 
-    def pointed_at(self, marks: str, number: int) -> str:
+    def pointed_at(self, marks, number):
         """What is told of one of the marks of a figure."""
         mark = self.tab.locator(marks).nth(number)
         mark.scroll_into_view_if_needed()
@@ -137,11 +130,11 @@ class Opened:
 
 
 @pytest.fixture
-def opened(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
+def opened(browser, tmp_path):
     """Opens a text as a page; whatever the test does then, the page must stay quiet and alone."""
     done: list[tuple[Opened, Path]] = []
 
-    def open_(text: str, **options: Any) -> Opened:
+    def open_(text, **options):
         file = tmp_path / f"page {len(done)}.html"
         file.write_text(text, encoding="utf-8")
         tab = browser.new_page(**{"viewport": {"width": 1280, "height": 900}, **options})
@@ -155,11 +148,11 @@ def opened(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
         one.tab.close()
 
 
-def _of(runs: tuple[Run, ...], method: str, seed: int) -> Run:
+def _of(runs, method, seed):
     return next(run for run in runs if (run.method, run.seed) == (method, seed))
 
 
-def _matrix_table(run: Run, measure: str) -> list[list[str]]:
+def _matrix_table(run, measure):
     results = run.results
     assert results is not None
     r = results.matrix(measure)
@@ -173,7 +166,7 @@ def _matrix_table(run: Run, measure: str) -> list[list[str]]:
 # What stands in the text.
 
 
-def test_a_page_is_small_and_names_are_text(html: str) -> None:
+def test_a_page_is_small_and_names_are_text(html):
     assert len(html.encode()) < 2_000_000
     for name in (EVIL, ALSO_EVIL, "<made>", "<b>this"):
         assert name not in html
@@ -181,22 +174,20 @@ def test_a_page_is_small_and_names_are_text(html: str) -> None:
     assert "mind &lt;b&gt;this&lt;/b&gt;" in html
 
 
-def test_a_page_cannot_load_anything(html: str) -> None:
+def test_a_page_cannot_load_anything(html):
     assert "default-src 'none'" in html
     own = re.sub(r"<script>.*?</script>", "", html, flags=re.DOTALL)
     assert not re.search(r"<(link|iframe|img|object)|https?://|@import|url\(", own)
 
 
-def test_ids_are_unique_and_references_lead_somewhere(html: str) -> None:
+def test_ids_are_unique_and_references_lead_somewhere(html):
     ids = re.findall(r'\sid="([^"]+)"', html)
     assert len(ids) == len(set(ids))
     used = re.findall(r'href="#([^"]+)"|labelledby="([^"]+)"', html)
     assert {name for names in used for name in names if name} <= set(ids)
 
 
-def test_methods_are_the_mean_and_deviation_of_their_seeds(
-    runs: tuple[Run, ...], html: str
-) -> None:
+def test_methods_are_the_mean_and_deviation_of_their_seeds(runs, html):
     cells = re.findall(r"<td>(.*?)</td>", html[html.index('id="methods"') :])
     auroc = [run.summary.auroc for run in runs if run.method == "DEN"]
     forgetting = [100 * (run.summary.forgetting or 0) for run in runs if run.method == "DNN-STL"]
@@ -205,7 +196,7 @@ def test_methods_are_the_mean_and_deviation_of_their_seeds(
     assert cells[7] == "2"
 
 
-def test_one_seed_is_shown_as_it_is(runs: tuple[Run, ...]) -> None:
+def test_one_seed_is_shown_as_it_is(runs):
     run = runs[0]
     s = run.summary
     cells = re.findall(r"<td>(.*?)</td>", page([run]).split('id="methods"')[1])
@@ -221,7 +212,7 @@ def test_one_seed_is_shown_as_it_is(runs: tuple[Run, ...]) -> None:
     ]
 
 
-def test_how_it_was_made_is_told(html: str) -> None:
+def test_how_it_was_made_is_told(html):
     made = html[html.index('id="ask-made"') :]
     for words in ("<code>none</code>", "none: &lt;made&gt; up", "1, 2", "python 3", "8 inputs"):
         assert words in made
@@ -237,9 +228,7 @@ def test_how_it_was_made_is_told(html: str) -> None:
         ({}, "two runs of DEN with seed 0; give one of them"),
     ],
 )
-def test_runs_that_do_not_belong_together_are_refused(
-    changes: dict[str, Any], message: str
-) -> None:
+def test_runs_that_do_not_belong_together_are_refused(changes, message):
     run = made_up(3)
     with pytest.raises(RunError, match=message):
         page([run, msgspec.structs.replace(run, **changes)])
@@ -247,7 +236,7 @@ def test_runs_that_do_not_belong_together_are_refused(
         page([])
 
 
-def test_seeds_may_have_tasks_of_their_own() -> None:
+def test_seeds_may_have_tasks_of_their_own():
     others = {"task 1": "task A", "task 2": "task B"}
     runs = [made_up(3, seed=1), _renamed(made_up(3, seed=2), others)]
     text = page(runs)
@@ -260,13 +249,13 @@ def test_seeds_may_have_tasks_of_their_own() -> None:
         page([runs[0], made_up(4, seed=2)])
 
 
-def test_a_look_alike_and_a_single_seed_are_said_to_be_so() -> None:
+def test_a_look_alike_and_a_single_seed_are_said_to_be_so():
     text = page([msgspec.structs.replace(made_up(3), look_alike=True)])
     assert "look-alike of the original" in text
     assert "One seed" in text
 
 
-def test_where_all_seeds_do_not_fit_the_first_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_all_seeds_do_not_fit_the_first_do(monkeypatch):
     some = [made_up(3, seed=seed) for seed in (1, 2)]
     whole, first = page(some), page(some[:1])
     assert "to keep this file small" not in whole
@@ -274,13 +263,13 @@ def test_where_all_seeds_do_not_fit_the_first_do(monkeypatch: pytest.MonkeyPatch
     assert re.search(r"1, 2; to keep this file small, only tables and means.* cover", page(some))
 
 
-def test_one_task_and_no_tasks_in_common_have_a_page() -> None:
+def test_one_task_and_no_tasks_in_common_have_a_page():
     assert "1 tasks" not in page([made_up(1)])
     lonely = msgspec.structs.replace(made_up(3), used=dict.fromkeys(GROUPS, ((), (), ())))
     assert "3 tasks" in page([lonely])
 
 
-def test_drift_is_counted_once_and_sigma_is_an_edge() -> None:
+def test_drift_is_counted_once_and_sigma_is_an_edge():
     run = made_up(5, sigma=0.03)
     figure = drift.distances([run])
     shown = figure.views["DEN", 0].data["rows"]
@@ -295,9 +284,7 @@ def test_drift_is_counted_once_and_sigma_is_an_edge() -> None:
 # What a browser makes of it.
 
 
-def test_the_matrix_and_every_switch(
-    opened: Callable[..., Opened], runs: tuple[Run, ...], html: str
-) -> None:
+def test_the_matrix_and_every_switch(opened, runs, html):
     seen = opened(html)
     assert seen.table("matrix") == _matrix_table(_of(runs, "DEN", 1), "auroc")
     seen.choose("measure", "accuracy")
@@ -314,9 +301,7 @@ def test_the_matrix_and_every_switch(
     assert seen.tab.locator("#births .chart svg").is_visible()
 
 
-def test_the_numbers_behind_growth_and_sharing_are_the_stored_ones(
-    opened: Callable[..., Opened], runs: tuple[Run, ...], html: str
-) -> None:
+def test_the_numbers_behind_growth_and_sharing_are_the_stored_ones(opened, runs, html):
     seen, run = opened(html), _of(runs, "DEN", 1)
     births = [
         [group, run.tasks[number - 1], str(born.count(number)), str(sum(b <= number for b in born))]
@@ -342,9 +327,7 @@ def test_the_numbers_behind_growth_and_sharing_are_the_stored_ones(
         assert line[: i + 1] == [run.tasks[i], *(f"{share:.3f}" for share in shares[i, :i])]
 
 
-def test_the_numbers_behind_scores_and_cost_are_the_stored_ones(
-    opened: Callable[..., Opened], runs: tuple[Run, ...], html: str
-) -> None:
+def test_the_numbers_behind_scores_and_cost_are_the_stored_ones(opened, runs, html):
     seen = opened(html)
     results = [run.results for run in runs if run.method == "DEN"]
     curves = np.array([r.averages() for r in results if r is not None])
@@ -367,9 +350,7 @@ def test_the_numbers_behind_scores_and_cost_are_the_stored_ones(
     assert points == [["DEN", "2", "1.250", f"{_of(runs, 'DEN', 2).summary.auroc:.4f}"]]
 
 
-def test_pointing_tells_the_numbers_and_evil_names_are_text(
-    opened: Callable[..., Opened], runs: tuple[Run, ...], html: str
-) -> None:
+def test_pointing_tells_the_numbers_and_evil_names_are_text(opened, runs, html):
     seen, run = opened(html), _of(runs, "DEN", 1)
     scripts = seen.tab.locator("script").count()
     told = seen.pointed_at("#matrix .mark-rect path", 2)  # after task 2, task 2
@@ -384,7 +365,7 @@ def test_pointing_tells_the_numbers_and_evil_names_are_text(
     assert seen.tab.locator("main img").count() == 0
 
 
-def test_every_figure_has_words_and_a_table(opened: Callable[..., Opened], html: str) -> None:
+def test_every_figure_has_words_and_a_table(opened, html):
     seen = opened(html)
     figures = seen.tab.eval_on_selector_all("figure", "all => all.map(figure => figure.id)")
     assert len(figures) == 13
@@ -398,9 +379,7 @@ def test_every_figure_has_words_and_a_table(opened: Callable[..., Opened], html:
 
 
 @pytest.mark.parametrize("kind", ["svg", "png"])
-def test_a_figure_can_be_saved(
-    opened: Callable[..., Opened], html: str, kind: str, tmp_path: Path
-) -> None:
+def test_a_figure_can_be_saved(opened, html, kind, tmp_path):
     seen = opened(html, color_scheme="dark")
     with seen.tab.expect_download() as download:
         seen.tab.click(f"#weave [data-save={kind}]")
@@ -415,7 +394,7 @@ def test_a_figure_can_be_saved(
     seen.asked = [url for url in seen.asked if not url.startswith("blob:")]
 
 
-def test_the_keyboard_is_enough(opened: Callable[..., Opened], html: str) -> None:
+def test_the_keyboard_is_enough(opened, html):
     seen = opened(html)
     for _ in range(12):
         seen.tab.keyboard.press("Tab")
@@ -429,7 +408,7 @@ def test_the_keyboard_is_enough(opened: Callable[..., Opened], html: str) -> Non
 
 
 @pytest.mark.parametrize("width", [360, 2560])
-def test_narrow_and_wide(opened: Callable[..., Opened], html: str, width: int) -> None:
+def test_narrow_and_wide(opened, html, width):
     seen = opened(html, viewport={"width": width, "height": 800})
     assert seen.tab.evaluate("document.documentElement.scrollWidth") <= width
     for box in seen.tab.locator(".chart").all():
@@ -439,9 +418,7 @@ def test_narrow_and_wide(opened: Callable[..., Opened], html: str, width: int) -
         assert 150 < drawn["width"] <= inside["width"] + 1
 
 
-def test_a_window_that_changes_its_width_takes_the_charts_along(
-    opened: Callable[..., Opened], html: str
-) -> None:
+def test_a_window_that_changes_its_width_takes_the_charts_along(opened, html):
     seen = opened(html)
     seen.tab.set_viewport_size({"width": 700, "height": 800})
     seen.tab.wait_for_function(
@@ -452,7 +429,7 @@ def test_a_window_that_changes_its_width_takes_the_charts_along(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_ink_is_readable_on_paper(opened: Callable[..., Opened], html: str, scheme: str) -> None:
+def test_ink_is_readable_on_paper(opened, html, scheme):
     seen = opened(html, color_scheme=scheme)
     ink, paper = seen.tab.evaluate(
         """[getComputedStyle(document.querySelector('#matrix .role-axis-label text')).fill,
@@ -463,7 +440,7 @@ def test_ink_is_readable_on_paper(opened: Callable[..., Opened], html: str, sche
     assert (bright[1] > 0.5) == (scheme == "light")
 
 
-def test_print_is_on_white_and_without_switches(opened: Callable[..., Opened], html: str) -> None:
+def test_print_is_on_white_and_without_switches(opened, html):
     seen = opened(html, color_scheme="dark")
     seen.tab.emulate_media(media="print", color_scheme="dark")
     style = "getComputedStyle(document.body).backgroundColor"
@@ -473,7 +450,7 @@ def test_print_is_on_white_and_without_switches(opened: Callable[..., Opened], h
 
 
 @pytest.mark.parametrize("tasks", [50, 500])
-def test_many_tasks_are_drawn_in_time(opened: Callable[..., Opened], tasks: int) -> None:
+def test_many_tasks_are_drawn_in_time(opened, tasks):
     """A time is asserted: it is a promise, and it hangs on how many marks are drawn."""
     some = [
         made_up(tasks, newcomers=2),
@@ -486,7 +463,7 @@ def test_many_tasks_are_drawn_in_time(opened: Callable[..., Opened], tasks: int)
     assert seen.seconds < SECONDS
 
 
-def test_a_page_of_a_model_has_no_scores(opened: Callable[..., Opened]) -> None:
+def test_a_page_of_a_model_has_no_scores(opened):
     run = made_up(4)
     summary = msgspec.structs.replace(run.summary, auroc=None, accuracy=None, forgetting=None)
     model = msgspec.structs.replace(

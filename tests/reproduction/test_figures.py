@@ -3,7 +3,6 @@
 import csv
 import io
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from known_runs import measured
@@ -13,11 +12,11 @@ from lifelong.looks import LOOKS, look
 from lifelong.reproduction import figure3, figure4, figure5
 from lifelong.reproduction.claims import Evidence
 from lifelong.reproduction.figures import write_combined, write_figure
-from lifelong.reproduction.measured import CAPACITY, Measured, mean, rows
-from lifelong.reproduction.series import Series, as_csv
+from lifelong.reproduction.measured import CAPACITY, mean, rows
+from lifelong.reproduction.series import as_csv
 
 
-def _figure3() -> list[Measured]:
+def _figure3():
     return [
         *measured("DEN", (0.90, 0.92), lost=0.0, capacity=1.3),
         *measured(
@@ -32,11 +31,11 @@ def _figure3() -> list[Measured]:
     ]
 
 
-def _of(series: tuple[Series, ...], panel: str, method: str) -> Series:
+def _of(series, panel, method):
     return next(each for each in series if (each.panel, each.method) == (panel, method))
 
 
-def test_means_have_the_standard_error_of_the_mean() -> None:
+def test_means_have_the_standard_error_of_the_mean():
     found = mean([1.0, 2.0, 3.0])
     assert found.value == 2.0
     assert found.error == pytest.approx(1 / 3**0.5)
@@ -44,7 +43,7 @@ def test_means_have_the_standard_error_of_the_mean() -> None:
     assert mean([0.5]).error is None
 
 
-def test_figure_3_over_tasks() -> None:
+def test_figure_3_over_tasks():
     series = figure3.series(_figure3())
     den = _of(series, figure3.OVER_TASKS, "DEN")
     assert den.x == list(range(1, 11))
@@ -58,7 +57,7 @@ def test_figure_3_over_tasks() -> None:
     assert _of(series, figure3.OVER_TASKS, "DEN-Finetune").x == [10]
 
 
-def test_a_legend_of_every_method_fits_into_the_figure() -> None:
+def test_a_legend_of_every_method_fits_into_the_figure():
     runs = [run for name in METHODS for run in measured(name, (0.8, 0.9))]
     figure = figure3.draw({"every method": runs})
     figure.draw_without_rendering()
@@ -68,7 +67,7 @@ def test_a_legend_of_every_method_fits_into_the_figure() -> None:
     assert (box.x0, box.x1) == (max(box.x0, 0), min(box.x1, figure.bbox.width))
 
 
-def test_figure_3_over_capacity_leaves_out_shorter_streams() -> None:
+def test_figure_3_over_capacity_leaves_out_shorter_streams():
     series = figure3.series(_figure3())
     den = _of(series, figure3.OVER_CAPACITY, "DEN")
     assert (den.x, den.y) == ([0.5, 1.3], pytest.approx([0.86, 0.91]))
@@ -76,7 +75,7 @@ def test_figure_3_over_capacity_leaves_out_shorter_streams() -> None:
 
 
 @pytest.mark.parametrize("largest", [9.0, 48.0, 300.0])
-def test_sizes_can_be_read_off_figure_3(largest: float) -> None:
+def test_sizes_can_be_read_off_figure_3(largest):
     """Three labels or more, none over another, in the narrow panels of all data sets together."""
     runs = [*measured("DNN-MTL", (0.9,)), *measured("DNN-STL", (0.9,), capacity=largest)]
     figure = figure3.draw(dict.fromkeys("abc", runs))
@@ -92,7 +91,7 @@ def test_sizes_can_be_read_off_figure_3(largest: float) -> None:
     assert all(left.x1 < right.x0 for left, right in pairwise(labels))
 
 
-def test_figure_4_time_and_selection() -> None:
+def test_figure_4_time_and_selection():
     runs = [
         *measured("DNN-L2", (0.8, 0.8), seconds=20.0),
         *measured("L2-Selective", (0.82, 0.84), seconds=10.0, selected=(156, 32)),
@@ -105,7 +104,7 @@ def test_figure_4_time_and_selection() -> None:
     assert (chosen.x, chosen.y) == ([1, 2], [156.0, 32.0])
 
 
-def test_figure_5_starts_each_task_where_it_is_learned() -> None:
+def test_figure_5_starts_each_task_where_it_is_learned():
     series = figure5.series(measured("DNN-L2", (0.7, 0.7), lost=0.2))
     for task in figure5.TASKS:
         drift = _of(series, f"task {task}", "DNN-L2")
@@ -114,7 +113,7 @@ def test_figure_5_starts_each_task_where_it_is_learned() -> None:
         assert drift.y[-1] == pytest.approx(0.7)
 
 
-def test_the_csv_has_every_point_that_is_drawn() -> None:
+def test_the_csv_has_every_point_that_is_drawn():
     series = figure3.series(_figure3())
     lines = list(csv.DictReader(io.StringIO(as_csv(series))))
     assert len(lines) == sum(len(each.points) for each in series)
@@ -122,14 +121,14 @@ def test_the_csv_has_every_point_that_is_drawn() -> None:
     assert [(line["x"], line["seeds"]) for line in den] == [("0.5", "1"), ("1.3", "2")]
 
 
-def test_every_method_has_a_look_of_its_own() -> None:
+def test_every_method_has_a_look_of_its_own():
     assert {look(name) for name in METHODS} == set(LOOKS.values())
     assert len({look(name).colour for name in METHODS}) == len(METHODS)
     assert look("unheard of") == look("unheard of") != look("unheard of too")
 
 
 @pytest.mark.parametrize("recipe", ["figure3-variation", "figure4", "figure5"])
-def test_figures_are_written_and_the_same_each_time(tmp_path: Path, recipe: str) -> None:
+def test_figures_are_written_and_the_same_each_time(tmp_path, recipe):
     runs = [
         *_figure3(),
         *measured("DNN-L1", (0.7, 0.75)),
@@ -145,7 +144,7 @@ def test_figures_are_written_and_the_same_each_time(tmp_path: Path, recipe: str)
         assert first.stat().st_size > 100
 
 
-def test_figure_3_has_a_column_for_each_data_set_which_tells_a_small_one(tmp_path: Path) -> None:
+def test_figure_3_has_a_column_for_each_data_set_which_tells_a_small_one(tmp_path):
     runs = _figure3()
     found = [
         Evidence("figure3-variation", "paper", "", "", runs),
@@ -161,7 +160,7 @@ def test_figure_3_has_a_column_for_each_data_set_which_tells_a_small_one(tmp_pat
     assert write_combined(found[:1], tmp_path, ("png",)) == []
 
 
-def test_a_method_that_was_not_run_is_left_out_not_made_up(tmp_path: Path) -> None:
+def test_a_method_that_was_not_run_is_left_out_not_made_up(tmp_path):
     only = measured("DNN-L2", (0.8,))
     for recipe in ("figure3-variation", "figure4", "figure5"):
         assert write_figure(recipe, "small", only, tmp_path, ("png",))

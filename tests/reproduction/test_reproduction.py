@@ -1,14 +1,12 @@
 """Verdicts by rule, and a page that hides nothing."""
 
-from collections.abc import Sequence
-
 import msgspec
 import pytest
 from known_runs import measured
 
 from lifelong.reproduction import claims
-from lifelong.reproduction.claims import Evidence, Finding, findings
-from lifelong.reproduction.measured import CAPACITY, Mean, Measured
+from lifelong.reproduction.claims import Evidence, findings
+from lifelong.reproduction.measured import CAPACITY, Mean
 from lifelong.reproduction.page import page, read_summary, write_summary
 
 RECIPES = (
@@ -23,7 +21,7 @@ RECIPES = (
 NOISE = (-0.002, -0.001, 0.0, 0.001, 0.002)
 
 
-def _evidence(**runs: Sequence[Measured]) -> dict[str, Evidence]:
+def _evidence(**runs):
     return {
         name: Evidence(
             name,
@@ -36,11 +34,11 @@ def _evidence(**runs: Sequence[Measured]) -> dict[str, Evidence]:
     }
 
 
-def _seeds(method: str, auroc: float, **given: object) -> list[Measured]:
+def _seeds(method, auroc, **given):
     return measured(method, [auroc + noise for noise in NOISE], **given)  # type: ignore[arg-type]
 
 
-def _found(evidence: dict[str, Evidence], recipe: str, claim: str) -> Finding:
+def _found(evidence, recipe, claim):
     (found,) = [
         each
         for each in findings(evidence)
@@ -49,7 +47,7 @@ def _found(evidence: dict[str, Evidence], recipe: str, claim: str) -> Finding:
     return found
 
 
-def test_without_runs_every_claim_is_there_and_not_measured() -> None:
+def test_without_runs_every_claim_is_there_and_not_measured():
     found = findings(_evidence())
     assert len(found) > 50
     assert {each.verdict for each in found} == {"not measured"}
@@ -60,7 +58,7 @@ def test_without_runs_every_claim_is_there_and_not_measured() -> None:
 
 
 @pytest.mark.parametrize("recipe", ["figure3-variation", "permuted"])
-def test_an_order_that_holds_and_one_that_does_not(recipe: str) -> None:
+def test_an_order_that_holds_and_one_that_does_not(recipe):
     runs = [
         *_seeds("DEN", 0.90),
         *_seeds("DNN-Progressive", 0.90),
@@ -81,7 +79,7 @@ def test_an_order_that_holds_and_one_that_does_not(recipe: str) -> None:
     )
 
 
-def test_an_order_that_is_within_its_error_is_told_from_one_that_is_reversed() -> None:
+def test_an_order_that_is_within_its_error_is_told_from_one_that_is_reversed():
     runs = [
         *_seeds("DEN", 0.90),
         *_seeds("DNN-Progressive", 0.89),
@@ -93,7 +91,7 @@ def test_an_order_that_is_within_its_error_is_told_from_one_that_is_reversed() -
     assert "it does not hold: not clearly that EWC is above L2 (2.00 ± 3.00 points)." in text
 
 
-def test_differences_are_taken_seed_by_seed() -> None:
+def test_differences_are_taken_seed_by_seed():
     den = measured("DEN", [0.90, 0.70])
     stl = measured("DNN-STL", [0.69, 0.89, 0.5], first_seed=1)  # seed 1 is in both
     found = _found(
@@ -107,11 +105,11 @@ def test_differences_are_taken_seed_by_seed() -> None:
     ("difference", "verdict"),
     [(Mean(1.0, 0.4, 5), "reproduced"), (Mean(1.0, 0.6, 5), "not reproduced")],
 )
-def test_above_means_by_two_standard_errors(difference: Mean, verdict: str) -> None:
+def test_above_means_by_two_standard_errors(difference, verdict):
     assert claims.above(difference) == verdict
 
 
-def test_numbers_are_judged_by_both_errors() -> None:
+def test_numbers_are_judged_by_both_errors():
     judge = claims.near_auroc(0.744)
     assert judge(Mean(0.76, 0.003, 5)) == "reproduced"
     assert judge(Mean(0.84, 0.003, 5)) == "better"
@@ -124,7 +122,7 @@ def test_numbers_are_judged_by_both_errors() -> None:
     ]
 
 
-def test_the_share_of_stls_capacity_is_that_of_the_smallest_den_on_its_level() -> None:
+def test_the_share_of_stls_capacity_is_that_of_the_smallest_den_on_its_level():
     runs = [
         *_seeds("DNN-STL", 0.90, capacity=10.0),
         *_seeds("DEN", 0.91, capacity=1.5),
@@ -138,14 +136,14 @@ def test_the_share_of_stls_capacity_is_that_of_the_smallest_den_on_its_level() -
     assert (found.paper, found.verdict) == ("18", "better")
 
 
-def test_a_den_that_never_reaches_stl_is_said_to() -> None:
+def test_a_den_that_never_reaches_stl_is_said_to():
     runs = [*_seeds("DNN-STL", 0.90, capacity=10.0), *_seeds("DEN", 0.88)]
     found = _found(_evidence(figure3_awa=runs), "figure3-awa", "DEN reaches STL's level")
     assert found.verdict == "not reproduced"
     assert found.ours == pytest.approx(-2.0)
 
 
-def test_the_table_of_expansions_and_selective_retraining() -> None:
+def test_the_table_of_expansions_and_selective_retraining():
     runs = [
         *_seeds("DNN-L2", 0.85, seconds=20.0),
         *_seeds("DNN-L1", 0.80, seconds=9.0),
@@ -155,7 +153,7 @@ def test_the_table_of_expansions_and_selective_retraining() -> None:
     ]
     evidence = _evidence(figure4=runs)
 
-    def verdict(claim: str) -> str:
+    def verdict(claim):
         return _found(evidence, "figure4", claim).verdict
 
     assert verdict("AUROC of DNN-L2") == "better"
@@ -170,7 +168,7 @@ def test_the_table_of_expansions_and_selective_retraining() -> None:
     assert upper.verdict == "reproduced"
 
 
-def test_drift() -> None:
+def test_drift():
     runs = [
         *_seeds("DNN-L2", 0.80, lost=0.1),
         *_seeds("DNN-EWC", 0.82, lost=0.05),
@@ -186,7 +184,7 @@ def test_drift() -> None:
     assert _found(evidence, "figure5", "EWC is above L2").ours == pytest.approx(2.0)
 
 
-def test_the_page_is_made_from_the_summary_and_has_every_line_of_it() -> None:
+def test_the_page_is_made_from_the_summary_and_has_every_line_of_it():
     evidence = _evidence(figure3_variation=[*_seeds("DEN", 0.9), *_seeds("DNN-STL", 0.91)])
     found = findings(evidence)
     text = write_summary(found)
@@ -210,7 +208,7 @@ def test_the_page_is_made_from_the_summary_and_has_every_line_of_it() -> None:
     assert "| DEN | 0.9000 ± 0.0007 | 0.00 | 1.000 | 10 | 5 |" in shown
 
 
-def test_all_methods_on_all_data_at_a_glance() -> None:
+def test_all_methods_on_all_data_at_a_glance():
     evidence = _evidence(
         figure3_variation=[*_seeds("DEN", 0.9, capacity=1.5), *measured("DNN-STL", [0.91])],
         permuted=_seeds("DEN", 0.99, capacity=1.25),

@@ -9,7 +9,7 @@ from lifelong.learners.registry import METHODS
 from lifelong.reproduction.table import as_csv, as_records, as_table
 
 
-def test_numbers_and_names_are_whole_in_a_terminal_of_80_columns() -> None:
+def test_numbers_and_names_are_whole_in_a_terminal_of_80_columns():
     runs = [
         *(run for name in METHODS if name != "DEN" for run in measured(name, (0.8,))),
         *measured("DEN", (0.9012, 0.9034), lost=0.0123, capacity=1.345, seconds=12345.0),
@@ -24,7 +24,7 @@ def test_numbers_and_names_are_whole_in_a_terminal_of_80_columns() -> None:
     assert max(map(len, text.getvalue().splitlines())) <= 80
 
 
-def test_csv_and_records_say_the_same() -> None:
+def test_csv_and_records_say_the_same():
     runs = measured("DEN", (0.90, 0.92))
     record = as_records(runs)[0]
     assert record["auroc"] == 0.91

@@ -1,7 +1,6 @@
 """A model of whatever method, opened by who does not know which."""
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -9,7 +8,7 @@ from lifelong.evaluation.measure import load_model
 from lifelong.persistence.models import MANIFEST, ModelFileError
 
 
-def test_a_pipe_in_the_place_of_a_manifest_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_in_the_place_of_a_manifest_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / MANIFEST)
     with pytest.raises(ModelFileError, match="not an ordinary file"):
         load_model(tmp_path)

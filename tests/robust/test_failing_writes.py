@@ -4,10 +4,8 @@ import errno
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,31 +24,31 @@ SKELETON = small_mlp()
 class Failing:
     """A file that takes a few bytes and is then full."""
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream):
         self.stream = stream
 
-    def __enter__(self) -> "Failing":
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.stream.close()
 
-    def write(self, content: bytes) -> None:
+    def write(self, content):
         self.stream.write(content[: len(content) // 2])
         raise FULL
 
 
 @contextmanager
-def failing(turn: int) -> Iterator[list[int]]:
+def failing(turn):
     """Let one of the next calls to the file system that write fail: the one with this number."""
     calls = [0]
 
-    def fails() -> bool:
+    def fails():
         calls[0] += 1
         return calls[0] == turn
 
-    def or_fail(call: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*arguments: Any, **named: Any) -> Any:
+    def or_fail(call):
+        def wrapped(*arguments, **named):
             if fails():
                 raise FULL
             return call(*arguments, **named)
@@ -59,7 +57,7 @@ def failing(turn: int) -> Iterator[list[int]]:
 
     path_open = Path.open
 
-    def open_or_fail(path: Path, mode: str = "r", *rest: Any, **named: Any) -> Any:
+    def open_or_fail(path, mode="r", *rest, **named):
         stream = path_open(path, mode, *rest, **named)
         return Failing(stream) if mode == "xb" and fails() else stream
 
@@ -70,7 +68,7 @@ def failing(turn: int) -> Iterator[list[int]]:
         yield calls
 
 
-def error_of(kind: type[Exception], act: Callable[..., object], *given: Any, **named: Any) -> str:
+def error_of(kind, act, *given, **named):
     """What it says, or nothing if there is none."""
     try:
         act(*given, **named)
@@ -79,13 +77,13 @@ def error_of(kind: type[Exception], act: Callable[..., object], *given: Any, **n
     return ""
 
 
-def grown() -> DEN:
+def grown():
     return learned(SKELETON, stream_for(SKELETON, "one output"), quick())
 
 
 def test_a_save_that_fails_at_any_write_leaves_a_whole_model_and_can_be_repeated(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     before, after = grown(), grown()
     after.learn(task_for(SKELETON, seed=5, name="second"))
     for turn in range(1, 100):
@@ -106,7 +104,7 @@ def test_a_save_that_fails_at_any_write_leaves_a_whole_model_and_can_be_repeated
     assert turn > 8
 
 
-def test_a_first_save_that_fails_leaves_no_model(tmp_path: Path) -> None:
+def test_a_first_save_that_fails_leaves_no_model(tmp_path):
     learner = grown()
     with failing(1), pytest.raises(ModelFileError, match="No space left"):
         learner.save(tmp_path / "new" / "model")
@@ -117,8 +115,8 @@ def test_a_first_save_that_fails_leaves_no_model(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_that_fails_at_any_write_leaves_the_learner_and_can_be_gone_on_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(journal, "APART", 0)
     expected = grown()
     task = task_for(SKELETON, seed=5, name="second")
@@ -140,7 +138,7 @@ def test_a_checkpoint_that_fails_at_any_write_leaves_the_learner_and_can_be_gone
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written_is_named(tmp_path):
     tmp_path.chmod(0o500)
     with pytest.raises(ModelFileError, match="cannot be written: Permission denied"):
         grown().save(tmp_path / "model")
@@ -148,7 +146,7 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         grown().learn(task_for(SKELETON, name="next"), checkpoint=tmp_path / "checkpoint")
 
 
-def test_a_file_in_place_of_the_directory_is_named(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_directory_is_named(tmp_path):
     (tmp_path / "file").write_text("mine")
     for place in (tmp_path / "file", tmp_path / "file" / "model"):
         with pytest.raises(ModelFileError, match=r"cannot be written: (File exists|Not a dir)"):
@@ -161,13 +159,13 @@ def test_a_file_in_place_of_the_directory_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("victim", [MANIFEST, "tensors-*.safetensors"])
 @pytest.mark.parametrize("harm", ["removed", "cut off"])
 def test_a_file_that_changes_while_it_is_read_is_named_or_was_read_before(
-    victim: str, harm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    victim, harm, tmp_path, monkeypatch
+):
     learner = grown()
     learner.save(tmp_path)
     fstat = os.fstat
 
-    def harm_first(descriptor: int) -> os.stat_result:
+    def harm_first(descriptor):
         status = fstat(descriptor)
         for file in tmp_path.glob(victim):
             if harm == "removed":
@@ -183,7 +181,7 @@ def test_a_file_that_changes_while_it_is_read_is_named_or_was_read_before(
         DEN.load(tmp_path)
 
 
-def test_two_that_write_at_once_wait_or_are_told(tmp_path: Path) -> None:
+def test_two_that_write_at_once_wait_or_are_told(tmp_path):
     learner = grown()
     with disk.directory_lock(tmp_path):
         with pytest.raises(CheckpointError, match="another process is writing there"):
@@ -196,7 +194,7 @@ def test_two_that_write_at_once_wait_or_are_told(tmp_path: Path) -> None:
     learner.learn(task_for(SKELETON, name="next"), checkpoint=tmp_path)
 
 
-def test_a_lock_is_free_again_once_its_holder_was_killed(tmp_path: Path) -> None:
+def test_a_lock_is_free_again_once_its_holder_was_killed(tmp_path):
     hold = """if True:
         import pathlib, sys, time
         from lifelong.persistence.files import directory_lock
@@ -215,10 +213,8 @@ def test_a_lock_is_free_again_once_its_holder_was_killed(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
-def test_where_the_file_system_cannot_lock_one_writes_without(
-    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(*_: object) -> None:
+def test_where_the_file_system_cannot_lock_one_writes_without(number, tmp_path, monkeypatch):
+    def refused(*_):
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr("fcntl.flock", refused)
@@ -227,7 +223,7 @@ def test_where_the_file_system_cannot_lock_one_writes_without(
     assert same(contents(DEN.load(tmp_path)), contents(learner))
 
 
-def test_a_lock_follows_no_link(tmp_path: Path) -> None:
+def test_a_lock_follows_no_link(tmp_path):
     (tmp_path / "mine").write_text("mine")
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / disk.LOCK).symlink_to(tmp_path / "mine")

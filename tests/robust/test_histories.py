@@ -30,7 +30,7 @@ from builders import (
 from lifelong.learners.den import DEN
 from lifelong.persistence import checkpoint as journal
 from lifelong.persistence.models import ModelFileError
-from lifelong.tasks.task import Task, TaskError
+from lifelong.tasks.task import TaskError
 from lifelong.training.budget import Budget
 
 History: TypeAlias = tuple[str, ...]
@@ -48,17 +48,17 @@ X = inputs_for(small_mlp(), 7)
 TRUTH: dict[History, dict[str, Tensor]] = {}  # what a history comes to, as it was found first
 
 
-def state(learner: DEN) -> dict[str, Tensor]:
+def state(learner):
     return {**contents(learner), **{f"p {n}": p for n, p in answers(learner, X).items()}}
 
 
-def _from(name: str, breaks_at: int | None = None) -> Task:
+def _from(name, breaks_at=None):
     task = TASKS[name]
     return with_rows(task, train=CountedExamples(task.train, breaks_at, KeyboardInterrupt))
 
 
 class Histories(RuleBasedStateMachine):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.home = tempfile.TemporaryDirectory()
         self.learner, self.history = DEN(small_mlp(), SETTINGS), ()
@@ -69,23 +69,23 @@ class Histories(RuleBasedStateMachine):
         self.patch.setattr(journal, "APART", 0)
         self.patch.setattr(os, "fsync", lambda _: None)
 
-    def teardown(self) -> None:
+    def teardown(self):
         self.patch.undo()
         self.home.cleanup()
 
-    def path(self, name: str) -> Path:
+    def path(self, name):
         return Path(self.home.name) / name
 
-    def checkpoint(self, name: str) -> Path:
+    def checkpoint(self, name):
         return self.path("checkpoint of " + " ".join([*self.history, name]))
 
-    def agree(self, learner: DEN, history: History) -> None:
+    def agree(self, learner, history):
         found = state(learner)
         assert same(found, TRUTH.setdefault(history, found)), history
         assert learner.tasks == tuple(one for one in history if one in NAMES)
 
     @rule(name=st.sampled_from(NAMES), checkpoint=st.booleans())
-    def learn(self, name: str, checkpoint: bool) -> None:
+    def learn(self, name, checkpoint):
         """With a checkpoint, perhaps go on from where it was broken off."""
         if name in self.history:
             with pytest.raises(TaskError, match="learned already"):
@@ -98,7 +98,7 @@ class Histories(RuleBasedStateMachine):
         self.agree(self.learner, self.history)
 
     @rule(name=st.sampled_from(NAMES), at=st.integers(1, 30), checkpoint=st.booleans())
-    def fail(self, name: str, at: int, checkpoint: bool) -> None:
+    def fail(self, name, at, checkpoint):
         """Break off in the midst of it."""
         if name in self.history:
             return
@@ -113,13 +113,13 @@ class Histories(RuleBasedStateMachine):
 
     @precondition(lambda self: self.learner.tasks)
     @rule()
-    def finetune(self) -> None:
+    def finetune(self):
         self.learner.finetune([TASKS[name] for name in self.learner.tasks])
         self.history = (*self.history, "finetuned")
         self.agree(self.learner, self.history)
 
     @rule(name=st.sampled_from("xy"), overwrite=st.booleans())
-    def save(self, name: str, overwrite: bool) -> None:
+    def save(self, name, overwrite):
         mine = name not in self.saved or name in self.known
         if mine or overwrite:
             self.learner.save(self.path(name), overwrite=overwrite)
@@ -132,7 +132,7 @@ class Histories(RuleBasedStateMachine):
             self.agree(DEN.load(self.path(name)), self.saved[name])
 
     @rule(name=st.sampled_from("xy"))
-    def save_by_another(self, name: str) -> None:
+    def save_by_another(self, name):
         self.others += 1
         other = DEN(small_mlp(), SETTINGS, seed=self.others)
         other.save(self.path(name), overwrite=True)
@@ -140,7 +140,7 @@ class Histories(RuleBasedStateMachine):
         self.known.discard(name)
 
     @rule(name=st.sampled_from("xy"))
-    def load(self, name: str) -> None:
+    def load(self, name):
         if name not in self.saved:
             with pytest.raises(ModelFileError):
                 DEN.load(self.path(name))
@@ -150,7 +150,7 @@ class Histories(RuleBasedStateMachine):
         self.agree(self.learner, self.history)
 
     @rule()
-    def predict(self) -> None:
+    def predict(self):
         self.agree(self.learner, self.history)
 
 

@@ -7,7 +7,7 @@ import resource
 import signal
 import struct
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
-from torch import Tensor
 
 from builders import BUDGET, inputs_for, learned, quick, small_mlp, stream_for, task_for
 from lifelong.evaluation.measure import load_model, model_run
@@ -45,10 +44,10 @@ class TooLong(BaseException):
 
 
 @contextmanager
-def little() -> Iterator[None]:
+def little():
     """Little time and memory, or the test fails."""
 
-    def too_long(*_: object) -> None:
+    def too_long(*_):
         raise TooLong
 
     before = signal.signal(signal.SIGALRM, too_long)
@@ -67,7 +66,7 @@ def little() -> Iterator[None]:
 # ---- models
 
 
-def forge(path: Path, tensors: dict[str, Tensor] | None = None, **changes: Any) -> Path:
+def forge(path, tensors=None, **changes):
     """Change a model on purpose: all checksums, sizes and shapes are right again, unless given."""
     manifest = {**json.loads((path / MANIFEST).read_text()), "seal": ""}
     if tensors is not None:
@@ -81,24 +80,24 @@ def forge(path: Path, tensors: dict[str, Tensor] | None = None, **changes: Any) 
     return path
 
 
-def tensors_in(path: Path) -> dict[str, Tensor]:
+def tensors_in(path):
     file = json.loads((path / MANIFEST).read_text())["sha256"][:16]
     return unpacked((path / f"tensors-{file}.safetensors").read_bytes())
 
 
-def manifest_in(path: Path) -> dict[str, Any]:
+def manifest_in(path):
     return json.loads((path / MANIFEST).read_text())
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
+def model(tmp_path):
     architecture = small_mlp()
     tasks = stream_for(architecture, "one output", "classes")
     learned(architecture, tasks, quick(sigma=0.0)).save(tmp_path / "model")
     return tmp_path / "model"
 
 
-def deep(path: Path, layers: int, tasks: int) -> Path:
+def deep(path, layers, tasks):
     """A network of many layers of one unit, with many tasks."""
     architecture = mlp(6, [1] * layers)
     made = {
@@ -171,14 +170,14 @@ HUGE: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("case", HUGE)
-def test_a_model_that_would_take_long_is_refused_at_once(case: str, model: Path) -> None:
+def test_a_model_that_would_take_long_is_refused_at_once(case, model):
     make, message = HUGE[case]
     make(model)
     with little(), pytest.raises(ModelFileError, match=message):
         DEN.load(model)
 
 
-def test_as_many_layers_and_tasks_as_are_allowed_are_read_at_once(model: Path) -> None:
+def test_as_many_layers_and_tasks_as_are_allowed_are_read_at_once(model):
     deep(model, 1000, 2000)
     with little():
         loaded = DEN.load(model)
@@ -188,17 +187,17 @@ def test_as_many_layers_and_tasks_as_are_allowed_are_read_at_once(model: Path) -
 # ---- checkpoints
 
 
-def start(directory: Path) -> None:
+def start(directory):
     architecture = small_mlp()
     DEN(architecture, quick()).learn(task_for(architecture), checkpoint=directory)
 
 
-def about() -> dict[str, str]:
+def about():
     architecture = small_mlp()
     return DEN(architecture, quick())._about("learn", [task_for(architecture)])
 
 
-def write_page(directory: Path, tensors: dict[str, Tensor], count: int = 1, **facts: Any) -> None:
+def write_page(directory, tensors, count=1, **facts):
     """A checkpoint of trainings that have all ended, with these tensors."""
     header = {
         name: {"dtype": "F32", "shape": [1], "data_offsets": [4 * n, 4 * n + 4]}
@@ -229,14 +228,14 @@ CHECKPOINTS: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("case", CHECKPOINTS)
-def test_a_checkpoint_that_would_take_long_is_refused_at_once(case: str, tmp_path: Path) -> None:
+def test_a_checkpoint_that_would_take_long_is_refused_at_once(case, tmp_path):
     make, message = CHECKPOINTS[case]
     make(tmp_path)
     with little(), pytest.raises(CheckpointError, match=message):
         start(tmp_path)
 
 
-def test_a_checkpoint_of_something_else_is_told_in_a_few_words(tmp_path: Path) -> None:
+def test_a_checkpoint_of_something_else_is_told_in_a_few_words(tmp_path):
     many = {str(number): "x" for number in range(100_000)} | {"long": "x" * 10_000}
     index = journal._Index(journal.FORMAT, journal.VERSION, many, [], False)
     (tmp_path / FILE).write_bytes(msgspec.json.encode(index.sealed()))
@@ -245,9 +244,7 @@ def test_a_checkpoint_of_something_else_is_told_in_a_few_words(tmp_path: Path) -
     assert len(str(told.value)) < 5000
 
 
-def test_a_checkpoint_holds_no_more_trainings_than_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_holds_no_more_trainings_than_are_read(tmp_path, monkeypatch):
     monkeypatch.setattr(journal, "MOST_TRAININGS", 0)
     monkeypatch.setattr(journal, "APART", 0)
     with pytest.raises(CheckpointError, match=r"1 trainings, at most 0 .*learn without one"):
@@ -257,16 +254,16 @@ def test_a_checkpoint_holds_no_more_trainings_than_are_read(
 # ---- data
 
 
-def header(descr: str, shape: object) -> bytes:
+def header(descr, shape):
     text = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape}}}\n".encode()
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
 
 
-def array(descr: str, shape: object, content: bytes = b"") -> bytes:
+def array(descr, shape, content=b""):
     return header(descr, shape) + content
 
 
-def npz(path: Path, packing: int = zipfile.ZIP_DEFLATED, **members: bytes) -> None:
+def npz(path, packing=zipfile.ZIP_DEFLATED, **members):
     """With good arrays for those of x and y that are not given."""
     good = {"x": array("<f4", (4, 2), bytes(32)), "y": array("|u1", (4,), bytes([0, 0, 1, 1]))}
     with zipfile.ZipFile(path, "w", packing) as archive:
@@ -325,14 +322,14 @@ ARRAYS: dict[str, tuple[Callable[[Path], None], str]] = {
 
 
 @pytest.mark.parametrize("case", ARRAYS)
-def test_a_table_that_is_not_one_is_refused_at_once(case: str, tmp_path: Path) -> None:
+def test_a_table_that_is_not_one_is_refused_at_once(case, tmp_path):
     make, message = ARRAYS[case]
     make(tmp_path / "table.npz")
     with little(), pytest.raises(DataError, match=message):
         features(tmp_path / "table.npz", per_class=(1, 1, 0))
 
 
-def idx(*shape: int, content: bytes = b"") -> bytes:
+def idx(*shape, content=b""):
     return bytes([0, 0, 8, len(shape)]) + struct.pack(f">{len(shape)}I", *shape) + content
 
 
@@ -345,14 +342,14 @@ IMAGES: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", IMAGES)
-def test_images_that_are_none_are_refused_at_once(name: str, tmp_path: Path) -> None:
+def test_images_that_are_none_are_refused_at_once(name, tmp_path):
     content, message = IMAGES[name]
     (tmp_path / name).write_bytes(content)
     with little(), pytest.raises(DataError, match=message):
         read_idx(tmp_path / name, 3)
 
 
-def test_what_shrinks_a_lot_is_read_while_it_is_small(tmp_path: Path) -> None:
+def test_what_shrinks_a_lot_is_read_while_it_is_small(tmp_path):
     (tmp_path / "f.gz").write_bytes(gzip.compress(idx(10**6, content=bytes(10**6))))
     assert read_idx(tmp_path / "f.gz", 1).shape == (10**6,)
     np.savez_compressed(tmp_path / "t.npz", x=np.zeros((60_000, 64)), y=np.arange(60_000) % 10)
@@ -362,7 +359,7 @@ def test_what_shrinks_a_lot_is_read_while_it_is_small(tmp_path: Path) -> None:
 # ---- models that make no sense
 
 
-def test_a_number_too_large_for_a_setting_is_refused(model: Path) -> None:
+def test_a_number_too_large_for_a_setting_is_refused(model):
     settings = manifest_in(model)["settings"]
     for name in ("mu", "k"):
         text = (forge(model, settings={**settings, name: "HUGE"}) / MANIFEST).read_text()
@@ -376,15 +373,13 @@ def test_a_number_too_large_for_a_setting_is_refused(model: Path) -> None:
 
 @pytest.mark.parametrize("load", [DEN.load, load_model])
 @pytest.mark.parametrize("deep", ["[" * 100_000, '{"method":"DEN","a":' + "[" * 100_000])
-def test_a_manifest_that_is_deep_is_refused(
-    deep: str, load: Callable[[Path], object], model: Path
-) -> None:
+def test_a_manifest_that_is_deep_is_refused(deep, load, model):
     (model / MANIFEST).write_text(deep)
     with pytest.raises(ModelFileError, match="not a manifest"):
         load(model)
 
 
-def test_a_shape_of_nothing_and_of_too_much_is_refused() -> None:
+def test_a_shape_of_nothing_and_of_too_much_is_refused():
     text = json.dumps({"z": {"dtype": "F32", "shape": [0, 2**62], "data_offsets": [0, 0]}}).encode()
     with pytest.raises(TensorFileError, match="one above 1,099,511,627,776"):
         unpacked(struct.pack("<Q", len(text)) + text)
@@ -393,14 +388,14 @@ def test_a_shape_of_nothing_and_of_too_much_is_refused() -> None:
         unpacked(struct.pack("<Q", len(text)) + text)
 
 
-def test_a_name_that_could_not_be_read_again_is_refused_before_it_is_learned() -> None:
+def test_a_name_that_could_not_be_read_again_is_refused_before_it_is_learned():
     architecture = small_mlp()
     learner = DEN(architecture, quick())
     with pytest.raises(TaskError, match="has 1,001 characters, but a file can hold 1,000"):
         learner.learn(task_for(architecture, name="n" * 1001))
 
 
-def test_what_could_not_be_read_again_is_not_saved(tmp_path: Path) -> None:
+def test_what_could_not_be_read_again_is_not_saved(tmp_path):
     architecture = small_mlp()
     learner = Joint(architecture, TrainingSettings(budget=BUDGET))
     learner.learn_together([task_for(architecture, name="n" * (1 << 20))])
@@ -409,7 +404,7 @@ def test_what_could_not_be_read_again_is_not_saved(tmp_path: Path) -> None:
     assert not (tmp_path / "model").exists()
 
 
-def saved(path: Path, name: str, **settings: Any) -> Path:
+def saved(path, name, **settings):
     """A model of a method that has learned two tasks."""
     architecture = small_mlp()
     learner = METHODS[name].make(architecture, budget=BUDGET, changes=settings)
@@ -423,7 +418,7 @@ def saved(path: Path, name: str, **settings: Any) -> Path:
     return path
 
 
-def use(path: Path, elsewhere: Path) -> None:
+def use(path, elsewhere):
     """All that one does with a model: predict, learn, save, load, inspect, report."""
     learner = load_model(path)
     architecture = learner.network.architecture
@@ -438,29 +433,29 @@ def use(path: Path, elsewhere: Path) -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_good_model_of_any_method_can_be_used(name: str, tmp_path: Path) -> None:
+def test_a_good_model_of_any_method_can_be_used(name, tmp_path):
     use(saved(tmp_path / "model", name), tmp_path / "next")
 
 
-def records(path: Path, **changes: Any) -> Path:
+def records(path, **changes):
     """Change the last record."""
     *first, last = manifest_in(path)["records"]
     return forge(path, records=[*first, {**last, **changes}])
 
 
-def tasks(path: Path, **changes: Any) -> Path:
+def tasks(path, **changes):
     """Change the last task."""
     *first, last = manifest_in(path)["tasks"]
     return forge(path, tasks=[*first, {**last, **changes}])
 
 
-def without_memory(path: Path, word: str) -> Path:
+def without_memory(path, word):
     kept = {n: t for n, t in tensors_in(path).items() if not n.startswith(f"memory/{word}/")}
     names = [n.removeprefix("memory/") for n in kept if n.startswith("memory/")]
     return forge(path, kept, memory=names)
 
 
-def private(path: Path) -> Path:
+def private(path):
     """Let the first layer be each task's own."""
     made = tensors_in(path)
     names = ("hidden1.weight", "hidden1.bias")
@@ -475,18 +470,18 @@ def private(path: Path) -> Path:
     )
 
 
-def one_head(path: Path) -> Path:
+def one_head(path):
     """A network with one head for all tasks, of a method that wants one for each."""
     settings = manifest_in(path)["settings"]
     return forge(path, settings={**settings, "heads": "own"})
 
 
-def born_later(path: Path) -> Path:
+def born_later(path):
     born = manifest_in(path)["born"]
     return forge(path, born={**born, "hidden1": [2] * len(born["hidden1"])})
 
 
-def adam_counts(path: Path) -> Path:
+def adam_counts(path):
     made = tensors_in(path)
     name = next(name for name in made if name.startswith("memory/adam/taken/"))
     shape = made["shared/" + name.rpartition("/")[2]].shape
@@ -532,7 +527,7 @@ USELESS: dict[str, tuple[str, dict[str, Any], Callable[[Path], Path], str]] = {
 
 
 @pytest.mark.parametrize("case", USELESS)
-def test_a_model_that_could_not_be_used_is_refused(case: str, tmp_path: Path) -> None:
+def test_a_model_that_could_not_be_used_is_refused(case, tmp_path):
     name, settings, harm, message = USELESS[case]
     path = saved(tmp_path / "model", name, **settings)
     use(path, tmp_path / "good")

@@ -2,7 +2,6 @@
 
 import multiprocessing
 import random
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -18,13 +17,11 @@ MADE = targets()
 @given(number=st.integers(0, 2**32))
 @settings(max_examples=25)
 @pytest.mark.parametrize("name", MADE)
-def test_damage_is_refused_with_a_documented_error_or_does_no_harm(
-    name: str, tmp_path_factory: pytest.TempPathFactory, number: int
-) -> None:
+def test_damage_is_refused_with_a_documented_error_or_does_no_harm(name, tmp_path_factory, number):
     assert run_case(MADE[name], number, tmp_path_factory.mktemp("case")) in ("refused", "read")
 
 
-def test_the_good_files_are_read(tmp_path: Path) -> None:
+def test_the_good_files_are_read(tmp_path):
     for name, target in MADE.items():
         for file, content in target.files.items():
             (tmp_path / name / file).parent.mkdir(parents=True, exist_ok=True)
@@ -32,12 +29,12 @@ def test_the_good_files_are_read(tmp_path: Path) -> None:
         target.read(tmp_path / name, False)
 
 
-def _run_limited(root: Path, said: "multiprocessing.Queue[list[str]]") -> None:
+def _run_limited(root, said):
     limited()
     said.put(run(320, 7, root)[1])
 
 
-def test_no_damage_takes_more_memory_or_time_than_its_size_justifies(tmp_path: Path) -> None:
+def test_no_damage_takes_more_memory_or_time_than_its_size_justifies(tmp_path):
     fork = multiprocessing.get_context("fork")
     said = fork.Queue()
     process = fork.Process(target=_run_limited, args=(tmp_path, said))
@@ -47,10 +44,10 @@ def test_no_damage_takes_more_memory_or_time_than_its_size_justifies(tmp_path: P
     assert (faults, process.exitcode) == ([], 0)
 
 
-def test_the_fuzzer_finds_what_is_wrong(tmp_path: Path) -> None:
+def test_the_fuzzer_finds_what_is_wrong(tmp_path):
     """That it could fail: a reader that trusts its file is caught."""
 
-    def trusting(path: Path, _: bool) -> None:
+    def trusting(path, _):
         if len((path / "f").read_bytes()) != 100:
             raise IndexError
 
@@ -60,7 +57,7 @@ def test_the_fuzzer_finds_what_is_wrong(tmp_path: Path) -> None:
         all(run_case(target, number, tmp_path) for number in numbers)
 
 
-def test_what_is_resealed_is_not_noticed_by_checksums(tmp_path: Path) -> None:
+def test_what_is_resealed_is_not_noticed_by_checksums(tmp_path):
     """That mutations get past the checksums, to the checks of what they mean."""
     target, messages = MADE["model"], []
     assert target.reseal is not None
@@ -77,7 +74,7 @@ def test_what_is_resealed_is_not_noticed_by_checksums(tmp_path: Path) -> None:
     assert sum("do not fit" in message for message in messages) > 5
 
 
-def test_a_flip_is_noticed_by_checksums() -> None:
+def test_a_flip_is_noticed_by_checksums():
     files = MADE["model"].files
     changed = sum(mutated(files, random.Random(n)) != files for n in range(100))
     assert changed > 80

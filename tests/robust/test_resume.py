@@ -2,8 +2,7 @@
 
 import copy
 import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -40,8 +39,7 @@ from lifelong.learners.den import DEN
 from lifelong.persistence import checkpoint as journal
 from lifelong.persistence.checkpoint import CheckpointError
 from lifelong.persistence.files import LOCK
-from lifelong.records import TaskRecord
-from lifelong.tasks.task import DatasetExamples, Task
+from lifelong.tasks.task import DatasetExamples
 from lifelong.training.budget import Budget
 from lifelong.training.loop import TrainingError
 
@@ -51,20 +49,18 @@ class Stop(BaseException):
 
 
 @pytest.fixture(autouse=True)
-def every_look(monkeypatch: pytest.MonkeyPatch) -> None:
+def every_look(monkeypatch):
     """Let checkpoints be written whenever they may be, and not wait for the disk each time."""
     monkeypatch.setattr(journal, "APART", 0)
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
-def stop_after(looks: int, patch: pytest.MonkeyPatch) -> None:
+def stop_after(looks, patch):
     """Stop at a look at the validation loss, after what is written there."""
     left = iter(range(looks))
     keep = journal.Checkpoint.keep
 
-    def keep_and_stop(
-        self: journal.Checkpoint, snapshot: Callable[[], journal.StageSnapshot]
-    ) -> None:
+    def keep_and_stop(self, snapshot):
         keep(self, snapshot)
         if next(left, None) is None:
             raise Stop
@@ -72,9 +68,7 @@ def stop_after(looks: int, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(journal.Checkpoint, "keep", keep_and_stop)
 
 
-def stopped_everywhere(
-    make: Callable[[], Learner], act: Callable[[Learner, Path], object], directory: Path
-) -> Iterator[Learner]:
+def stopped_everywhere(make, act, directory):
     """Learners that were stopped at the first look, the second and so on, and then went on."""
     for looks in range(1000):
         checkpoint = directory / str(looks)
@@ -90,7 +84,7 @@ def stopped_everywhere(
         yield learner
 
 
-def unhurried(records: tuple[TaskRecord, ...]) -> object:
+def unhurried(records):
     """Records but for the seconds."""
     return [
         (r.task, r.number, r.groups, [(s.name, s.loss, s.steps) for s in r.stages]) for r in records
@@ -98,7 +92,7 @@ def unhurried(records: tuple[TaskRecord, ...]) -> object:
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_a_learn_that_was_stopped_goes_on_to_the_bit(name: str, tmp_path: Path) -> None:
+def test_a_learn_that_was_stopped_goes_on_to_the_bit(name, tmp_path):
     architecture = ARCHITECTURES[name]()
     first, second = stream_for(architecture, "one output", "subtasks")
     settings = quick(sigma=0.0)
@@ -126,7 +120,7 @@ METHODS: dict[str, Callable[[], Learner]] = {
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_goes_on_to_the_bit(method: str, tmp_path: Path) -> None:
+def test_every_method_goes_on_to_the_bit(method, tmp_path):
     first, second = stream_for(small_mlp(), "one output", "classes")
 
     base = METHODS[method]()
@@ -139,7 +133,7 @@ def test_every_method_goes_on_to_the_bit(method: str, tmp_path: Path) -> None:
     assert all(same(contents(learner), contents(expected)) for learner in resumed)
 
 
-def test_finetuning_goes_on_to_the_bit(tmp_path: Path) -> None:
+def test_finetuning_goes_on_to_the_bit(tmp_path):
     tasks = stream_for(small_mlp(), "one output", "classes", "subtasks")
 
     base = learned(small_mlp(), tasks, quick())
@@ -155,24 +149,22 @@ def test_finetuning_goes_on_to_the_bit(tmp_path: Path) -> None:
 class Pairs:
     """A data set that is not in memory."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task):
         self.rows = tensors_of(task.train)
 
-    def __len__(self) -> int:
+    def __len__(self):
         return len(self.rows)
 
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def __getitem__(self, index):
         return self.rows.x[index], self.rows.y[index]
 
 
-def from_dataset(task: Task) -> Task:
+def from_dataset(task):
     return with_rows(task, train=DatasetExamples(Pairs(task), task.kind, task.outputs))
 
 
 @pytest.mark.parametrize("given", [lambda task: task, from_dataset], ids=["memory", "data set"])
-def test_learning_together_goes_on_to_the_bit_in_passes_of_different_length(
-    given: Callable[[Task], Task], tmp_path: Path
-) -> None:
+def test_learning_together_goes_on_to_the_bit_in_passes_of_different_length(given, tmp_path):
     architecture = small_mlp()
     sizes = enumerate((50, 33))
     tasks = [given(task_for(architecture, seed=n, name=str(n), rows=rows)) for n, rows in sizes]
@@ -185,14 +177,14 @@ def test_learning_together_goes_on_to_the_bit_in_passes_of_different_length(
     assert all(same(contents(learner), contents(expected)) for learner in resumed)
 
 
-def stopped(learner: DEN, task: Task, checkpoint: Path, looks: int = 1) -> None:
+def stopped(learner, task, checkpoint, looks=1):
     with pytest.MonkeyPatch.context() as patch:
         stop_after(looks, patch)
         with pytest.raises(Stop):
             learner.learn(task, checkpoint=checkpoint)
 
 
-def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
+def test_what_is_done_is_not_done_again(tmp_path):
     task = task_for(small_mlp())
     first, second = CountedExamples(task.train), CountedExamples(task.train)
     stopped(DEN(small_mlp(), quick()), with_rows(task, train=first), tmp_path, looks=1)
@@ -202,7 +194,7 @@ def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
     assert (first.served, second.served) == (1 + 16, 1 + 1 + 8)
 
 
-def test_the_checkpoint_stays_until_the_model_is_saved(tmp_path: Path) -> None:
+def test_the_checkpoint_stays_until_the_model_is_saved(tmp_path):
     """Who is killed between the two need not learn again."""
     architecture, at = small_mlp(), tmp_path / "checkpoint"
     task = task_for(architecture)
@@ -217,7 +209,7 @@ def test_the_checkpoint_stays_until_the_model_is_saved(tmp_path: Path) -> None:
     assert [file.name for file in at.iterdir()] == [LOCK]
 
 
-def test_the_next_task_takes_over_the_directory_of_one_that_was_learned(tmp_path: Path) -> None:
+def test_the_next_task_takes_over_the_directory_of_one_that_was_learned(tmp_path):
     first, second = stream_for(small_mlp(), "one output", "classes")
     learner = DEN(small_mlp(), quick())
     learner.learn(first, checkpoint=tmp_path)
@@ -237,9 +229,7 @@ def test_the_next_task_takes_over_the_directory_of_one_that_was_learned(tmp_path
         ),
     ],
 )
-def test_the_checkpoint_of_another_learning_is_refused(
-    other: Callable[[], Learner], says: str, tmp_path: Path
-) -> None:
+def test_the_checkpoint_of_another_learning_is_refused(other, says, tmp_path):
     task = task_for(small_mlp())
     stopped(DEN(small_mlp(), quick()), task, tmp_path)
     with pytest.raises(CheckpointError, match=f"{says}.*remove this one to learn from the start"):
@@ -247,9 +237,7 @@ def test_the_checkpoint_of_another_learning_is_refused(
     DEN(small_mlp(), quick()).learn(task, checkpoint=tmp_path)
 
 
-def test_a_checkpoint_knows_whether_mkldnn_was_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_knows_whether_mkldnn_was_on(tmp_path, monkeypatch):
     task = task_for(small_mlp())
     stopped(DEN(small_mlp(), quick()), task, tmp_path)
     with monkeypatch.context() as off:
@@ -259,7 +247,7 @@ def test_a_checkpoint_knows_whether_mkldnn_was_on(
     DEN(small_mlp(), quick()).learn(task, checkpoint=tmp_path)
 
 
-def test_other_data_by_the_same_name_is_refused(tmp_path: Path) -> None:
+def test_other_data_by_the_same_name_is_refused(tmp_path):
     stopped(DEN(small_mlp(), quick()), task_for(small_mlp(), name="a"), tmp_path)
     with pytest.raises(CheckpointError, match=r"data is .* there"):
         DEN(small_mlp(), quick()).learn(
@@ -267,7 +255,7 @@ def test_other_data_by_the_same_name_is_refused(tmp_path: Path) -> None:
         )
 
 
-def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_refused(tmp_path):
     task = task_for(small_mlp())
     stopped(DEN(small_mlp(), quick()), task, tmp_path)
     file = next(tmp_path.glob("training-*"))
@@ -279,7 +267,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
         DEN(small_mlp(), quick()).learn(task, checkpoint=tmp_path)
 
 
-def test_a_training_that_diverged_leaves_no_checkpoint(tmp_path: Path) -> None:
+def test_a_training_that_diverged_leaves_no_checkpoint(tmp_path):
     """To go on from it would end in the same error, and another setting could not use it."""
     wild = Budget(steps=60, batch_size=16, learning_rate=1e30, check_every=1, patience=60)
     with pytest.raises(TrainingError):
@@ -287,16 +275,14 @@ def test_a_training_that_diverged_leaves_no_checkpoint(tmp_path: Path) -> None:
     DEN(small_mlp(), quick()).learn(task_for(small_mlp()), checkpoint=tmp_path)
 
 
-def test_a_write_takes_a_small_part_of_the_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_takes_a_small_part_of_the_time(tmp_path, monkeypatch):
     """One in 25 of the time between two, however fast or slow the disk is."""
     monkeypatch.setattr(journal, "APART", 25)
     now = [0.0]
     monkeypatch.setattr(journal.time, "monotonic", lambda: now[0])
     write = journal.replace_file
 
-    def slow(file: Path, content: bytes) -> None:
+    def slow(file, content):
         now[0] += 0.5
         write(file, content)
 

@@ -6,7 +6,6 @@ import random as pythons
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,7 +27,6 @@ from builders import (
     task_for,
     with_rows,
 )
-from lifelong.learners.base import Learner
 from lifelong.learners.baselines import Finetuning, SequentialSettings
 from lifelong.learners.den import DEN
 from lifelong.persistence.files import digest_of
@@ -38,12 +36,12 @@ X = inputs_for(small_mlp(), 20)
 
 
 @contextmanager
-def asked_all_the_time(learner: Learner, task: str) -> Iterator[list[Tensor]]:
+def asked_all_the_time(learner, task):
     """Three threads that ask for predictions; what they were told, each answer once."""
     told: list[Tensor] = []
     over = threading.Event()
 
-    def objective() -> None:
+    def objective():
         while not over.is_set():
             answer = learner.predict_proba(X, task=task)
             if not any(torch.equal(answer, known) for known in told):
@@ -58,7 +56,7 @@ def asked_all_the_time(learner: Learner, task: str) -> Iterator[list[Tensor]]:
         thread.join()
 
 
-def test_predictions_are_those_of_before_or_of_after_while_another_thread_learns() -> None:
+def test_predictions_are_those_of_before_or_of_after_while_another_thread_learns():
     """By a method that forgets, so that the two differ."""
     first, *others = stream_for(small_mlp(), "one output", "subtasks", "one output")
     learner = Finetuning(small_mlp(), SequentialSettings(budget=BUDGET))
@@ -74,8 +72,8 @@ def test_predictions_are_those_of_before_or_of_after_while_another_thread_learns
 
 
 def test_what_is_saved_while_another_thread_learns_is_the_model_of_before_or_of_after(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     first, second = stream_for(small_mlp(), "one output", "subtasks")
     learner = learned(small_mlp(), [first], quick())
     before = contents(learner)
@@ -90,7 +88,7 @@ def test_what_is_saved_while_another_thread_learns_is_the_model_of_before_or_of_
     assert all(same(one, before) or same(one, contents(learner)) for one in saved)
 
 
-def test_two_that_learn_at_once_are_told() -> None:
+def test_two_that_learn_at_once_are_told():
     learner = DEN(small_mlp(), quick())
     told: list[str] = []
     task = task_for(small_mlp())
@@ -109,7 +107,7 @@ def test_two_that_learn_at_once_are_told() -> None:
     learner.learn(task_for(small_mlp(), seed=3, name="other"))
 
 
-def outcome() -> str:
+def outcome():
     """A checksum of what a seed comes to, by all that draws random numbers."""
     tasks = stream_for(small_mlp(), "one output", "subtasks")
     learner = learned(small_mlp(), tasks, quick(), seed=7)
@@ -117,13 +115,13 @@ def outcome() -> str:
     return digest_of(contents(learner))
 
 
-def global_state() -> tuple[bytes, str, object]:
+def global_state():
     numpys = repr([list(map(str, part)) if hasattr(part, "__len__") else part
                    for part in np.random.get_state()])  # noqa: NPY002  # fmt: skip
     return torch.get_rng_state().numpy().tobytes(), numpys, pythons.getstate()
 
 
-def test_global_random_state_is_neither_read_nor_changed() -> None:
+def test_global_random_state_is_neither_read_nor_changed():
     expected = outcome()
     for seed in (1, 2):
         torch.manual_seed(seed)
@@ -134,7 +132,7 @@ def test_global_random_state_is_neither_read_nor_changed() -> None:
         assert global_state() == before
 
 
-def test_the_same_bits_in_another_process_whatever_ran_before() -> None:
+def test_the_same_bits_in_another_process_whatever_ran_before():
     learned(small_mlp(), [task_for(small_mlp(), "classes", seed=30)], quick(), seed=1)
     here = outcome()
     tests = Path(__file__).parent
@@ -155,7 +153,7 @@ def test_the_same_bits_in_another_process_whatever_ran_before() -> None:
     assert there.stdout.split() == [here]
 
 
-def test_learning_does_not_hang_on_the_callers_gradients_or_default_type() -> None:
+def test_learning_does_not_hang_on_the_callers_gradients_or_default_type():
     task = task_for(small_mlp())
     expected = learned(small_mlp(), [task], quick())
     with torch.no_grad():
@@ -172,7 +170,7 @@ def test_learning_does_not_hang_on_the_callers_gradients_or_default_type() -> No
         torch.set_default_dtype(torch.float32)
 
 
-def test_a_copy_of_a_learner_goes_its_own_way() -> None:
+def test_a_copy_of_a_learner_goes_its_own_way():
     first, second = stream_for(small_mlp(), "one output", "subtasks")
     learner = learned(small_mlp(), [first], quick())
     for duplicate in (copy.copy(learner), copy.deepcopy(learner)):

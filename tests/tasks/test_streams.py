@@ -2,7 +2,6 @@
 
 import gc
 import weakref
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from lifelong.tasks.streams import Stream, class_groups, one_versus_rest, permut
 from lifelong.tasks.task import DatasetExamples, Kind, Task, TaskError
 
 
-def table(classes: int = 4, rows: int = 12, features: int = 5) -> tuple[Any, Any]:
+def table(classes=4, rows=12, features=5):
     """Rows that carry their own number in the first feature, so that they can be traced."""
     y = np.arange(classes).repeat(rows)
     x = np.random.default_rng(0).normal(size=(classes * rows, features))
@@ -25,7 +24,7 @@ def table(classes: int = 4, rows: int = 12, features: int = 5) -> tuple[Any, Any
     return x, y
 
 
-def same(a: Task, b: Task) -> bool:
+def same(a, b):
     pairs = zip((a.train, a.valid, a.test), (b.train, b.valid, b.test), strict=True)
     return all(torch.equal(p.x, q.x) and torch.equal(p.y, q.y) for p, q in pairs)
 
@@ -78,7 +77,7 @@ def test_test_rows_come_only_from_the_rows_marked():
 def test_same_seed_same_bytes_another_seed_another_split():
     x, y = table()
 
-    def first(seed: int) -> Task:
+    def first(seed):
         return next(iter(one_versus_rest(split_table(x, y, (6, 3, 3), seed=seed), seed=seed)))
 
     assert same(first(3), first(3))
@@ -88,7 +87,7 @@ def test_same_seed_same_bytes_another_seed_another_split():
 def test_global_random_state_is_neither_read_nor_changed():
     x, y = table()
 
-    def everything() -> bytes:
+    def everything():
         splits = split_table(x, y, (6, 3, 3), seed=0)
         streams = (
             one_versus_rest(splits, seed=0),
@@ -280,10 +279,10 @@ def test_a_dataset_serves_the_same_rows_as_tensors_and_leaves_the_global_state()
 
 def test_a_dataset_is_anything_with_a_length_and_items():
     class Squares:
-        def __len__(self) -> int:
+        def __len__(self):
             return 5
 
-        def __getitem__(self, i: int) -> tuple[Any, int]:
+        def __getitem__(self, i):
             if i >= 5:
                 raise IndexError(i)
             return np.float32([i, i * i]), i
@@ -294,7 +293,7 @@ def test_a_dataset_is_anything_with_a_length_and_items():
         list(DatasetExamples(Squares(), "classes", 4).batches(2))
 
 
-def bad(**changes: Any) -> Any:
+def bad(**changes):
     x, y = table()
     arguments = {"x": x, "y": y, "sizes": (6, 3, 3), "seed": 0} | changes
     return split_table(**arguments)
@@ -350,7 +349,7 @@ def test_other_refusals():
         stream.first(5)
 
 
-def test_a_validated_stream_is_tested_on_its_validation_rows() -> None:
+def test_a_validated_stream_is_tested_on_its_validation_rows():
     stream = load("digits", 0).first(2)
     for task, original in zip(stream.validated(), stream, strict=True):
         assert task.test is not None
@@ -364,7 +363,7 @@ def test_a_validated_stream_is_tested_on_its_validation_rows() -> None:
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 255), (-3, 5), (7, 7)])
-def test_by_range_the_inputs_go_from_zero_to_one(low: int, high: int) -> None:
+def test_by_range_the_inputs_go_from_zero_to_one(low, high):
     x = np.random.default_rng(0).uniform(low, high, (60, 4))
     x[0, 0], x[1, 1] = low, high
     y = np.arange(60) % 3

@@ -22,14 +22,14 @@ TRAINING = TrainingSettings(mu=0.01, budget=Budget(steps=300, batch_size=32, lea
 QUICK = TrainingSettings(budget=BUDGET)
 
 
-def share_right(learner, task) -> float:
+def share_right(learner, task):
     labels = learner.predict(task.train.x, task=task.name)
     truth = task.train.y if task.train.y.ndim == 1 else task.train.y[:, 0].long()
     return float((labels == truth).float().mean())
 
 
 @pytest.mark.parametrize("kind", ["one output", "classes"])
-def test_both_learn(kind: str) -> None:
+def test_both_learn(kind):
     tasks = [task_for(small_mlp(), kind, n, f"task {n}", rows=100) for n in range(2)]
     single, joint = Single(small_mlp(), TRAINING), Joint(small_mlp(), TRAINING)
     joint.learn_together(tasks)
@@ -40,7 +40,7 @@ def test_both_learn(kind: str) -> None:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_a_network_of_its_own_knows_nothing_of_the_others(architecture: str) -> None:
+def test_a_network_of_its_own_knows_nothing_of_the_others(architecture):
     sequential = ARCHITECTURES[architecture]()
     tasks = stream_for(sequential, "one output", "classes", "subtasks")
     learner = Single(sequential, QUICK)
@@ -56,7 +56,7 @@ def test_a_network_of_its_own_knows_nothing_of_the_others(architecture: str) -> 
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_the_multi_task_network_has_one_body_and_a_head_for_each(architecture: str) -> None:
+def test_the_multi_task_network_has_one_body_and_a_head_for_each(architecture):
     sequential = ARCHITECTURES[architecture]()
     tasks = stream_for(sequential, "one output", "classes", "subtasks")
     learner = Joint(sequential, QUICK)
@@ -69,10 +69,10 @@ def test_the_multi_task_network_has_one_body_and_a_head_for_each(architecture: s
     assert shapes == {"task 1": (5, 1), "task 2": (5, 3), "task 3": (5, 2)}
 
 
-def test_the_same_seed_gives_the_same_network() -> None:
+def test_the_same_seed_gives_the_same_network():
     tasks = stream_for(small_mlp(), "one output", "classes")
 
-    def run(seed: int):
+    def run(seed):
         learner = Joint(small_mlp(), QUICK, seed=seed)
         learner.learn_together(tasks)
         return contents(learner)
@@ -81,7 +81,7 @@ def test_the_same_seed_gives_the_same_network() -> None:
     assert not same(run(1), run(2))
 
 
-def test_the_multi_task_network_takes_no_task_later() -> None:
+def test_the_multi_task_network_takes_no_task_later():
     first, second = stream_for(small_mlp(), "one output", "one output")
     learner = Joint(small_mlp(), QUICK)
     learner.learn(first)
@@ -90,6 +90,6 @@ def test_the_multi_task_network_takes_no_task_later() -> None:
     assert learner.tasks == ("task 1",)
 
 
-def test_a_negative_strength_is_refused() -> None:
+def test_a_negative_strength_is_refused():
     with pytest.raises(SettingError, match=r"mu must be 0 or more and finite, not -0\.1"):
         TrainingSettings(mu=-0.1)

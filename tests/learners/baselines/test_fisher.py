@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import ARCHITECTURES, KINDS, in_double, inputs_for, random, random_network, small_mlp
-from lifelong.learners.baselines.fisher import Labels, fisher
+from lifelong.learners.baselines.fisher import fisher
 from lifelong.networks.growing import Network
 from lifelong.networks.layout import logits
 from lifelong.tasks.task import Kind, TensorExamples
@@ -18,7 +18,7 @@ Oracle = Callable[[Network, Kind, TensorExamples], dict[str, torch.Tensor]]
 OUTPUTS = {"one output": 1, "subtasks": 2, "classes": 3}
 
 
-def setting(network: str, kind: str, seed: int, rows: int) -> tuple[Network, Kind, TensorExamples]:
+def setting(network, kind, seed, rows):
     architecture, generator = ARCHITECTURES[network](), random(seed)
     outputs = OUTPUTS[kind]
     net = in_double(random_network(architecture, generator, outputs))
@@ -33,13 +33,13 @@ def setting(network: str, kind: str, seed: int, rows: int) -> tuple[Network, Kin
     return net, Kind.BINARY, TensorExamples(x, y)
 
 
-def surprise(kind: Kind, answer: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+def surprise(kind, answer, y):
     if kind is Kind.CLASSES:
         return F.cross_entropy(answer, y)
     return F.binary_cross_entropy_with_logits(answer, y, reduction="sum")
 
 
-def squares(net: Network, kind: Kind, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+def squares(net, kind, x, y):
     """Of the gradient for one example, by autograd."""
     leaves = {n: t.clone().requires_grad_() for n, t in net.tensors.items()}
     loss = surprise(kind, logits(net.architecture, leaves, x[None]), y[None])
@@ -48,13 +48,13 @@ def squares(net: Network, kind: Kind, x: torch.Tensor, y: torch.Tensor) -> dict[
     )
 
 
-def with_true_labels(net: Network, kind: Kind, data: TensorExamples) -> dict[str, torch.Tensor]:
+def with_true_labels(net, kind, data):
     """The mean of each example's squared gradient."""
     each = [squares(net, kind, x, y) for x, y in zip(data.x, data.y, strict=True)]
     return {name: torch.stack([one[name] for one in each]).mean(dim=0) for name in net.tensors}
 
 
-def expectation(net: Network, kind: Kind, data: TensorExamples) -> dict[str, torch.Tensor]:
+def expectation(net, kind, data):
     """Over every answer that the network could give, one at a time."""
     expected = {name: torch.zeros_like(t) for name, t in net.tensors.items()}
     with torch.no_grad():
@@ -66,7 +66,7 @@ def expectation(net: Network, kind: Kind, data: TensorExamples) -> dict[str, tor
     return expected
 
 
-def outcomes(kind: Kind, answer: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def outcomes(kind, answer):
     """All labels of one example, with how probable the network's answer makes them."""
     if kind is Kind.CLASSES:
         return [(torch.tensor(number), share) for number, share in enumerate(answer.softmax(0))]
@@ -82,9 +82,7 @@ def outcomes(kind: Kind, answer: torch.Tensor) -> list[tuple[torch.Tensor, torch
 )
 @settings(max_examples=5)
 @given(seed=st.integers(0, 10**6), rows=st.integers(1, 120))
-def test_it_is_what_one_example_at_a_time_gives(
-    network: str, kind: str, labels: Labels, one_at_a_time: Oracle, seed: int, rows: int
-) -> None:
+def test_it_is_what_one_example_at_a_time_gives(network, kind, labels, one_at_a_time, seed, rows):
     net, kind_, data = setting(network, kind, seed, rows)
     found = fisher(net, kind_, data, labels=labels, examples=None, generator=random(0))
     expected = one_at_a_time(net, kind_, data)
@@ -93,7 +91,7 @@ def test_it_is_what_one_example_at_a_time_gives(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_with_sampled_labels_it_tends_to_that_expectation(kind: str) -> None:
+def test_with_sampled_labels_it_tends_to_that_expectation(kind):
     net, kind_, data = setting("mlp", kind, 3, 2)
     expected = expectation(net, kind_, data)
     often = 20_000
@@ -103,10 +101,10 @@ def test_with_sampled_labels_it_tends_to_that_expectation(kind: str) -> None:
         torch.testing.assert_close(found[name], expected[name], rtol=0.05, atol=5e-3)
 
 
-def test_fewer_examples_are_a_random_part_of_the_rows() -> None:
+def test_fewer_examples_are_a_random_part_of_the_rows():
     net, kind, data = setting("mlp", "classes", 1, 50)
 
-    def information(examples: int, seed: int) -> torch.Tensor:
+    def information(examples, seed):
         found = fisher(net, kind, data, labels="true", examples=examples, generator=random(seed))
         return found["hidden1.weight"]
 
@@ -115,7 +113,7 @@ def test_fewer_examples_are_a_random_part_of_the_rows() -> None:
     torch.testing.assert_close(information(50, 1), information(999, 2))
 
 
-def test_a_network_of_another_make_is_refused() -> None:
+def test_a_network_of_another_make_is_refused():
     net = random_network(small_mlp(), random(0))
     strange = Network(object(), net.tensors, net.born)  # type: ignore[arg-type]
     rows = TensorExamples(inputs_for(small_mlp(), 3), torch.zeros(3, 2))

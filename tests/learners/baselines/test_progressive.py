@@ -19,7 +19,7 @@ from lifelong.networks.sequential import mlp
 from lifelong.training.budget import SettingError
 
 
-def taught(network: str, *kinds: str, width: float = 0.5) -> Progressive:
+def taught(network, *kinds, width=0.5):
     architecture = ARCHITECTURES[network]()
     learner = Progressive(architecture, ProgressiveSettings(width=width, mu=0.0, budget=BUDGET))
     for task in stream_for(architecture, *kinds):
@@ -28,7 +28,7 @@ def taught(network: str, *kinds: str, width: float = 0.5) -> Progressive:
 
 
 @pytest.mark.parametrize("network", ARCHITECTURES)
-def test_earlier_answers_are_bit_equal_for_ever(network: str) -> None:
+def test_earlier_answers_are_bit_equal_for_ever(network):
     learner = Progressive(ARCHITECTURES[network](), ProgressiveSettings(budget=BUDGET))
     x, first = inputs_for(ARCHITECTURES[network](), 40), {}
     for task in stream_for(ARCHITECTURES[network](), *KINDS, *KINDS):
@@ -39,7 +39,7 @@ def test_earlier_answers_are_bit_equal_for_ever(network: str) -> None:
         first[task.name] = now[task.name]
 
 
-def test_the_columns_are_one_network_whose_old_units_do_not_read_the_new() -> None:
+def test_the_columns_are_one_network_whose_old_units_do_not_read_the_new():
     learner = taught("mlp", "classes", "classes", "classes")
     columns = [known.private for known in learner.network.tasks]
     first = torch.cat([c["hidden1.weight"] for c in columns])
@@ -57,7 +57,7 @@ def test_the_columns_are_one_network_whose_old_units_do_not_read_the_new() -> No
 
 
 @pytest.mark.parametrize("network", ARCHITECTURES)
-def test_every_earlier_column_is_read(network: str) -> None:
+def test_every_earlier_column_is_read(network):
     learner = taught(network, "classes", "classes", "classes")
     columns = [dict(known.private) for known in learner.network.tasks]
     sequential, x = ARCHITECTURES[network](), inputs_for(ARCHITECTURES[network](), 20)
@@ -73,7 +73,7 @@ def test_every_earlier_column_is_read(network: str) -> None:
         assert torch.equal(asked.logits(x), whole)
 
 
-def test_width_says_how_large_a_column_is() -> None:
+def test_width_says_how_large_a_column_is():
     learner = taught("mlp", "one output", "one output", width=1.0)
     one = small_mlp().layout.parameters([1])
     laterals = 10 * 7 + 7  # of the second column: hidden2 and head read the first one too
@@ -86,13 +86,13 @@ def test_width_says_how_large_a_column_is() -> None:
     assert learner.records[1].groups["hidden1"].added == 10
 
 
-def test_multiply_adds_are_those_of_the_columns_read() -> None:
+def test_multiply_adds_are_those_of_the_columns_read():
     learner = taught("mlp", "one output", "one output", width=1.0)
     assert learner.capacity(as_of="task 1").multiply_adds == 6 * 10 + 10 * 7 + 7
     both = 2 * 6 * 10 + 10 * 7 + 20 * 7 + 14
     assert learner.capacity(as_of="task 2").multiply_adds == both
 
 
-def test_a_width_of_nothing_is_refused() -> None:
+def test_a_width_of_nothing_is_refused():
     with pytest.raises(SettingError, match=r"width must be above 0 and finite, not 0"):
         ProgressiveSettings(width=0)

@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 from functools import reduce
-from pathlib import Path
-from typing import Literal
 
 import pytest
 import torch
@@ -32,9 +30,7 @@ from lifelong.training.penalties import Quadratic
 
 
 @given(seed=st.integers(0, 10**6), count=st.integers(2, 5))
-def test_quadratics_added_are_one_quadratic_with_their_exact_minimiser(
-    seed: int, count: int
-) -> None:
+def test_quadratics_added_are_one_quadratic_with_their_exact_minimiser(seed, count):
     generator = random(seed)
     pulls = [
         Quadratic(
@@ -52,7 +48,7 @@ def test_quadratics_added_are_one_quadratic_with_their_exact_minimiser(
         torch.testing.assert_close(total.value(w), apart)
 
 
-def test_a_pull_of_no_weight_at_all_has_a_center_all_the_same() -> None:
+def test_a_pull_of_no_weight_at_all_has_a_center_all_the_same():
     nothing = torch.zeros(2)
     total = Quadratic(nothing, torch.tensor([1.0, 2.0])) + Quadratic(nothing, torch.ones(2))
     assert torch.equal(total.center, torch.ones(2))
@@ -60,7 +56,7 @@ def test_a_pull_of_no_weight_at_all_has_a_center_all_the_same() -> None:
 
 
 class TestEWC:
-    def test_separate_penalties_hold_each_task_at_its_own_weights(self) -> None:
+    def test_separate_penalties_hold_each_task_at_its_own_weights(self):
         learner = EWC(small_mlp(), EWCSettings(labels="true", budget=BUDGET))
         was = Quadratic(torch.zeros(10, 6), torch.zeros(10, 6))
         name = "hidden1.weight"
@@ -76,8 +72,8 @@ class TestEWC:
 
     @pytest.mark.parametrize("heads", ["own", "one"])
     def test_a_carried_adam_goes_on_after_saving_and_after_a_kill(
-        self, heads: Literal["own", "one"], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+        self, heads, tmp_path, monkeypatch
+    ):
         monkeypatch.setattr(journal, "APART", 0)  # every page is written
         settings = EWCSettings(adam="carried", heads=heads, budget=BUDGET)
         first, second = stream_for(small_mlp(), "classes", "classes")
@@ -96,10 +92,10 @@ class TestEWC:
         assert not same(anew.network.shared, learner.network.shared)
         assert not any(name.startswith("adam/") for name in anew.network.memory)
 
-    def test_online_holds_all_at_the_last_weights_and_lets_the_old_fade(self) -> None:
+    def test_online_holds_all_at_the_last_weights_and_lets_the_old_fade(self):
         tasks = stream_for(small_mlp(), "one output", "classes")
 
-        def importance(decay: float) -> torch.Tensor:
+        def importance(decay):
             settings = EWCSettings(tasks="online", decay=decay, strength=0.0, budget=BUDGET)
             learner = EWC(small_mlp(), settings)
             for task in tasks:
@@ -113,13 +109,13 @@ class TestEWC:
         assert (whole >= none).all()
         assert not torch.equal(whole, none)
 
-    def test_the_first_task_is_forgotten_less_than_by_fine_tuning(self) -> None:
+    def test_the_first_task_is_forgotten_less_than_by_fine_tuning(self):
         budget = Budget(steps=400, batch_size=32, learning_rate=0.01, check_every=20)
         first, *later = [
             task_for(small_mlp(), "classes", seed, f"task {seed}", rows=150) for seed in range(4)
         ]
 
-        def accuracy_of_the_first(learner: EWC | Finetuning) -> float:
+        def accuracy_of_the_first(learner):
             for task in (first, *later):
                 learner.learn(task)
             hits = learner.predict(first.train.x, task=first.name) == first.train.y
@@ -131,7 +127,7 @@ class TestEWC:
 
 
 class TestSI:
-    def problem(self, *, pull: float = 0.0) -> Problem:
+    def problem(self, *, pull=0.0):
         architecture, task = small_mlp(), task_for(small_mlp(), "one output", rows=32)
         start = first_network(
             architecture, architecture.layout.groups, 1, uniform(random(5))
@@ -148,7 +144,7 @@ class TestSI:
         )
 
     @pytest.mark.parametrize("pull", [0.0, 0.3])
-    def test_the_path_integral_is_the_one_done_by_hand(self, pull: float) -> None:
+    def test_the_path_integral_is_the_one_done_by_hand(self, pull):
         problem, budget = self.problem(pull=pull), Budget(steps=12, batch_size=8, check_every=12)
         found = solve(problem, budget, random(7))
         tensors = {n: t.clone().requires_grad_() for n, t in problem.tensors.items()}
@@ -171,7 +167,7 @@ class TestSI:
             torch.testing.assert_close(found.tensors[name], tensors[name].detach())
             torch.testing.assert_close(saved, by_hand[name])
 
-    def test_the_contributions_add_up_to_the_fall_of_the_loss(self) -> None:
+    def test_the_contributions_add_up_to_the_fall_of_the_loss(self):
         problem = self.problem()
         budget = Budget(steps=3000, batch_size=32, learning_rate=1e-4, check_every=3000)
         (one,) = problem.objectives
@@ -182,7 +178,7 @@ class TestSI:
         assert fall > 0.1
         torch.testing.assert_close(saved, fall, rtol=0.01, atol=0)
 
-    def test_the_path_ends_where_the_best_tensors_are(self) -> None:
+    def test_the_path_ends_where_the_best_tensors_are(self):
         """Steps after the best look belong to weights that are thrown away."""
         problem = self.problem()
         wild = Budget(
@@ -197,7 +193,7 @@ class TestSI:
             assert torch.equal(found.tensors[name], again.tensors[name])
             assert torch.equal(path, other.hook.state()[name])
 
-    def test_importance_adds_up_over_tasks_and_is_never_negative(self) -> None:
+    def test_importance_adds_up_over_tasks_and_is_never_negative(self):
         learner = SI(small_mlp(), SISettings(budget=BUDGET))
         sizes = []
         for task in stream_for(small_mlp(), "one output", "classes", "subtasks"):
@@ -210,7 +206,7 @@ class TestSI:
 
 class TestIMM:
     @pytest.mark.parametrize("merge", ["mean", "mode"])
-    def test_what_answers_is_the_merger_of_each_tasks_weights(self, merge: str) -> None:
+    def test_what_answers_is_the_merger_of_each_tasks_weights(self, merge):
         learner = IMM(small_mlp(), IMMSettings(merge=merge, budget=BUDGET))
         weights, precisions, before = [], [], torch.zeros(10, 6)
         for task in stream_for(small_mlp(), "one output", "classes", "subtasks"):
@@ -227,7 +223,7 @@ class TestIMM:
             learner.network.shared["hidden1.weight"], expected, atol=1e-4, rtol=1e-3
         )
 
-    def test_the_next_task_starts_from_the_last_weights_and_not_from_the_merger(self) -> None:
+    def test_the_next_task_starts_from_the_last_weights_and_not_from_the_merger(self):
         tasks = stream_for(small_mlp(), "one output", "classes")
         merged = IMM(small_mlp(), IMMSettings(merge="mean", transfer=0.0, budget=BUDGET))
         plain = Finetuning(small_mlp(), SequentialSettings(budget=BUDGET))
@@ -261,12 +257,12 @@ class TestIMM:
         (IMMSettings, {"floor": 0.0}, r"floor must be above 0"),
     ],
 )
-def test_a_setting_out_of_its_range_is_refused(settings, changes, message: str) -> None:
+def test_a_setting_out_of_its_range_is_refused(settings, changes, message):
     with pytest.raises(SettingError, match=message):
         settings(**changes)
 
 
-def test_one_head_refuses_a_task_that_asks_something_else() -> None:
+def test_one_head_refuses_a_task_that_asks_something_else():
     first, second = stream_for(small_mlp(), "classes", "subtasks")
     learner = Finetuning(small_mlp(), SequentialSettings(heads="one", budget=BUDGET))
     learner.learn(first)

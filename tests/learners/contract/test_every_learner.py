@@ -1,9 +1,5 @@
 """What holds for every method of the table, on every network, for every kind of task."""
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 
@@ -21,12 +17,10 @@ from builders import (
     task_for,
     with_rows,
 )
-from lifelong.learners.base import Learner
 from lifelong.learners.baselines import Joint
 from lifelong.learners.den import DEN
-from lifelong.learners.registry import METHODS, Method
+from lifelong.learners.registry import METHODS
 from lifelong.networks.sequential import mlp
-from lifelong.tasks.task import Task
 from lifelong.training.budget import Budget
 
 IN_TURN = ("DNN", "DNN-L1", "DNN-L2", "DNN-EWC", "SI", "IMM-mean", "IMM-mode")
@@ -39,16 +33,14 @@ one_by_one = pytest.mark.parametrize(
 )
 
 
-def taught(
-    method: Method, network: str, tasks: Sequence[Task], *, seed: int = 0, **changes: Any
-) -> Learner:
+def taught(method, network, tasks, *, seed=0, **changes):
     """A learner of this method that has learned these tasks."""
     learner = method.make(ARCHITECTURES[network](), budget=BUDGET, seed=seed, changes=changes)
     teach(method, learner, tasks)
     return learner
 
 
-def teach(method: Method, learner: Learner, tasks: Sequence[Task]) -> None:
+def teach(method, learner, tasks):
     if isinstance(learner, Joint):
         learner.learn_together(tasks)
         return
@@ -61,7 +53,7 @@ def teach(method: Method, learner: Learner, tasks: Sequence[Task]) -> None:
 
 @every_method
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_learns(method: Method, kind: str) -> None:
+def test_it_learns(method, kind):
     architecture = mlp(6, [24, 16])
     task = task_for(architecture, kind, rows=100)
     learner = method.make(architecture, budget=LEARNING)
@@ -73,9 +65,7 @@ def test_it_learns(method: Method, kind: str) -> None:
 
 @every_method
 @every_network
-def test_saved_and_loaded_it_answers_the_same_and_goes_on_the_same(
-    method: Method, network: str, tmp_path: Path
-) -> None:
+def test_saved_and_loaded_it_answers_the_same_and_goes_on_the_same(method, network, tmp_path):
     *tasks, last = stream_for(ARCHITECTURES[network](), *KINDS)
     learner = taught(method, network, tasks)
     learner.save(tmp_path)
@@ -94,9 +84,7 @@ def test_saved_and_loaded_it_answers_the_same_and_goes_on_the_same(
 
 @every_method
 @every_network
-def test_the_same_seed_gives_the_same_result_and_another_does_not(
-    method: Method, network: str
-) -> None:
+def test_the_same_seed_gives_the_same_result_and_another_does_not(method, network):
     tasks = stream_for(ARCHITECTURES[network](), "one output", "classes")
     first = contents(taught(method, network, tasks, seed=1))
     torch.rand(3)  # whatever else draws from the global generator must not matter
@@ -105,7 +93,7 @@ def test_the_same_seed_gives_the_same_result_and_another_does_not(
 
 
 @every_method
-def test_predicting_changes_nothing(method: Method) -> None:
+def test_predicting_changes_nothing(method):
     learner = taught(method, "mlp", stream_for(small_mlp(), *KINDS))
     before, records = contents(learner), learner.records
     state = torch.random.get_rng_state()
@@ -120,7 +108,7 @@ def test_predicting_changes_nothing(method: Method) -> None:
 
 @one_by_one
 @every_network
-def test_the_heads_of_earlier_tasks_stay(method: Method, network: str) -> None:
+def test_the_heads_of_earlier_tasks_stay(method, network):
     *tasks, last = stream_for(ARCHITECTURES[network](), *KINDS)
     learner = method.make(ARCHITECTURES[network](), budget=BUDGET)
     for task in tasks:
@@ -134,7 +122,7 @@ def test_the_heads_of_earlier_tasks_stay(method: Method, network: str) -> None:
 
 @one_by_one
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_a_task_that_fails_changes_nothing(method: Method, error: type[BaseException]) -> None:
+def test_a_task_that_fails_changes_nothing(method, error):
     first, second = stream_for(small_mlp(), "one output", "one output")
     learner = method.make(small_mlp(), budget=BUDGET)
     learner.learn(first)
@@ -153,7 +141,7 @@ def test_a_task_that_fails_changes_nothing(method: Method, error: type[BaseExcep
 
 @pytest.mark.parametrize("name", IN_TURN)
 @every_network
-def test_one_head_may_serve_all_tasks(name: str, network: str, tmp_path: Path) -> None:
+def test_one_head_may_serve_all_tasks(name, network, tmp_path):
     tasks = stream_for(ARCHITECTURES[network](), "classes", "classes", "classes")
     learner = taught(METHODS[name], network, tasks, heads="one")
     assert all(not known.private for known in learner.network.tasks)
@@ -170,9 +158,7 @@ def test_one_head_may_serve_all_tasks(name: str, network: str, tmp_path: Path) -
 )
 @pytest.mark.parametrize("heads", ["own", "one"])
 @every_network
-def test_without_strength_it_is_fine_tuning_to_the_bit(
-    name: str, strength: str, heads: str, network: str
-) -> None:
+def test_without_strength_it_is_fine_tuning_to_the_bit(name, strength, heads, network):
     kind = "classes"
     tasks = stream_for(ARCHITECTURES[network](), kind, kind, kind)
     plain = taught(METHODS["DNN"], network, tasks, heads=heads)
@@ -185,10 +171,10 @@ def test_without_strength_it_is_fine_tuning_to_the_bit(
 
 
 @pytest.mark.parametrize("name", ["DNN-L2", "DNN-EWC", "SI"])
-def test_a_stronger_pull_moves_the_weights_less(name: str) -> None:
+def test_a_stronger_pull_moves_the_weights_less(name):
     first, second = stream_for(small_mlp(), "one output", "one output")
 
-    def moved(strength: float) -> float:
+    def moved(strength):
         learner = METHODS[name].make(small_mlp(), budget=BUDGET, changes={"strength": strength})
         learner.learn(first)
         before = dict(learner.network.shared)

@@ -15,7 +15,7 @@ from lifelong.networks.surgery import append_units
     seed=st.integers(0, 10_000),
     density=st.sampled_from([0.0, 0.1, 0.3]),
 )
-def test_what_is_dropped_changed_no_output(kind: str, seed: int, density: float) -> None:
+def test_what_is_dropped_changed_no_output(kind, seed, density):
     architecture = ARCHITECTURES[kind]()
     old = random_network(architecture, random(seed))
     make = lambda _, size: torch.randn(size, generator=random(seed + len(size)))  # noqa: E731
@@ -38,7 +38,7 @@ def test_what_is_dropped_changed_no_output(kind: str, seed: int, density: float)
         assert kept.width(group) >= old.width(group)
 
 
-def test_units_that_nothing_hears_are_dropped_from_the_top_down() -> None:
+def test_units_that_nothing_hears_are_dropped_from_the_top_down():
     architecture = ARCHITECTURES["mlp"]()
     old = random_network(architecture, random(0))
     grown = append_units(old, {"hidden1": 2, "hidden2": 2}, 2, lambda _, size: torch.ones(size))
@@ -50,7 +50,7 @@ def test_units_that_nothing_hears_are_dropped_from_the_top_down() -> None:
     assert kept.width("hidden1") == old.width("hidden1")
 
 
-def test_a_unit_that_only_its_bias_keeps_on_stays_unless_constants_go() -> None:
+def test_a_unit_that_only_its_bias_keeps_on_stays_unless_constants_go():
     architecture = ARCHITECTURES["mlp"]()
     old = random_network(architecture, random(0))
     grown = append_units(old, {"hidden1": 1}, 2, lambda _, size: torch.ones(size))

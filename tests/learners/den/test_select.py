@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from builders import ARCHITECTURES, in_double, inputs_for, random, random_network, small_mlp
 from lifelong.learners.den.retrain import select
-from lifelong.networks.growing import GrowingNetwork, Network
+from lifelong.networks.growing import GrowingNetwork
 from lifelong.networks.surgery import gather
 
 # Of each small network, from the inputs up: group, the weight that reads it, places of one unit.
@@ -27,7 +27,7 @@ READERS = {
 }
 
 
-def has_path(network: Network, sequential: list[tuple[str, str, int]], unit: int) -> bool:
+def has_path(network, sequential, unit):
     """Whether a walk over non-zero weights, upwards from this unit, ends in the head."""
     _, weight, span = sequential[0]
     matrix = network.tensors[weight]

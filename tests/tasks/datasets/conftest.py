@@ -4,7 +4,6 @@ import gc
 import gzip
 import os
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -18,7 +17,7 @@ from lifelong.tasks.datasets.mnist import FILES
 
 
 @pytest.fixture
-def mnist_dir(tmp_path: Path) -> Path:
+def mnist_dir(tmp_path):
     """A data directory with an MNIST of 40 and 20 images a digit, gzipped."""
     rng = np.random.default_rng(0)
     directory = tmp_path / "data" / "mnist"
@@ -34,7 +33,7 @@ def mnist_dir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def real_data() -> Path:
+def real_data():
     """The directory with the publishers' files."""
     directory = os.environ.get("LIFELONG_DATA")
     if not directory or not Path(directory).is_dir():
@@ -43,14 +42,14 @@ def real_data() -> Path:
 
 
 @pytest.fixture
-def real_mnist(real_data: Path) -> Path:
+def real_mnist(real_data):
     if not (real_data / "mnist").is_dir():
         pytest.skip("no MNIST files in $LIFELONG_DATA/mnist")
     return real_data
 
 
 class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         """Say nothing among the tests' dots."""
 
 
@@ -60,14 +59,14 @@ class Site:
     root: Path
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     for item in items:
         if "network" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
 
 
 @pytest.fixture
-def network(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def network(monkeypatch):
     """Talk to this machine only, and collect here the sockets that requests leaves open."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     yield
@@ -75,7 +74,7 @@ def network(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def site(tmp_path: Path, network: None) -> Iterator[Site]:  # noqa: ARG001
+def site(tmp_path, network):  # noqa: ARG001
     """A publisher's site on this machine."""
     root = tmp_path / "site"
     root.mkdir()

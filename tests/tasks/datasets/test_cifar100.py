@@ -12,7 +12,7 @@ from lifelong.tasks.datasets import DataError, cifar100, load
 from lifelong.tasks.task import TaskError
 
 
-def rows(each: int, classes: int = 20) -> np.ndarray:
+def rows(each, classes=20):
     """Rows whose pixels are all their fine label, so that they can be traced."""
     fine = np.random.default_rng(each).permutation(np.arange(classes).repeat(each))
     table = np.empty((len(fine), 3074), np.uint8)

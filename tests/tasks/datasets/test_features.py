@@ -11,7 +11,7 @@ from lifelong.tasks.datasets.features import read_npz
 from lifelong.tasks.task import TaskError
 
 
-def table(classes: int = 4, each: int = 20, features: int = 12) -> dict[str, np.ndarray]:
+def table(classes=4, each=20, features=12):
     rng = np.random.default_rng(0)
     y = rng.permutation(np.arange(classes).repeat(each))
     return {"x": rng.normal(size=(len(y), features)) + y[:, None], "y": y}
@@ -128,7 +128,7 @@ def test_features_that_are_not_finite_are_refused(tmp_path):
         load_small(tmp_path / "t.npz")
 
 
-def write_awa2(home, made: dict[str, np.ndarray]) -> None:
+def write_awa2(home, made):
     folder = home / "Animals_with_Attributes2" / "Features" / "ResNet101"
     folder.mkdir(parents=True)
     np.savetxt(folder / "AwA2-features.txt", made["x"], fmt="%.6f")
@@ -137,7 +137,7 @@ def write_awa2(home, made: dict[str, np.ndarray]) -> None:
     (home / "Animals_with_Attributes2" / "classes.txt").write_text("\n".join(lines))
 
 
-def write_awa(home, made: dict[str, np.ndarray]) -> None:
+def write_awa(home, made):
     for number, (row, label) in enumerate(zip(made["x"], made["y"], strict=True)):
         folder = home / "Animals_with_Attributes" / "Features" / "decaf" / f"animal+{label + 1}"
         folder.mkdir(parents=True, exist_ok=True)

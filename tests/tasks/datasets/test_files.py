@@ -22,7 +22,7 @@ from lifelong.tasks.datasets.files import (
 )
 
 
-def remote(site, name: str, content: bytes, digest: str | None = None) -> Remote:
+def remote(site, name, content, digest=None):
     (site.root / name).write_bytes(content)
     return Remote(f"{site.url}/{name}", digest or f"md5:{hashlib.md5(content).hexdigest()}")
 
@@ -78,7 +78,7 @@ def test_offline_is_an_error_that_helps(tmp_path):
 
 @pytest.mark.usefixtures("network")
 def test_a_download_that_breaks_off_leaves_nothing(tmp_path):
-    def answer_half(listening: socket.socket) -> None:
+    def answer_half(listening):
         connection, _ = listening.accept()
         with connection:
             connection.recv(4096)
@@ -103,7 +103,7 @@ def test_a_directory_that_cannot_be_written_is_refused_before_the_download(tmp_p
     with pytest.raises(DataError, match=r"cannot write downloaded files to .*file/data"):
         fetch("set", tmp_path / "file" / "data", "x.bin", never)
 
-    def refuse(**_: object) -> None:
+    def refuse(**_):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
@@ -111,7 +111,7 @@ def test_a_directory_that_cannot_be_written_is_refused_before_the_download(tmp_p
         fetch("set", tmp_path, "x.bin", never)
 
 
-def tar_of(members: dict[str, bytes]) -> bytes:
+def tar_of(members):
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
         for name, content in members.items():
@@ -121,7 +121,7 @@ def tar_of(members: dict[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def zip_of(members: dict[str, bytes]) -> bytes:
+def zip_of(members):
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in members.items():

@@ -17,7 +17,7 @@ from lifelong.tasks.task import TaskError
 SIZES = (20, 5, 15)
 
 
-def digits(count: int = 30) -> np.ndarray:
+def digits(count=30):
     """Upright strokes, off the centre."""
     images = np.zeros((count, 28, 28), np.uint8)
     images[:, 4:12, 13:15] = 255
@@ -112,7 +112,7 @@ def test_an_unknown_kind_is_refused(mnist_dir):
         load("mnist-variation", data_dir=mnist_dir, variation="tilt")
 
 
-def write_amat(path, rows: int, *, columns: int = 785) -> np.ndarray:
+def write_amat(path, rows, *, columns=785):
     rng = np.random.default_rng(rows)
     table = np.zeros((rows, columns))
     table[:, :-1] = rng.uniform(size=(rows, columns - 1)).round(4)
