@@ -14,7 +14,7 @@ from lifelong.evaluation.measure import RunMetadata, measure, model_run
 from lifelong.evaluation.runs import Run, RunError, read_runs, write_run
 from lifelong.learners.baselines import Joint, Single, TrainingSettings
 from lifelong.learners.den import DEN
-from lifelong.networks.sequential import base_parameters, mlp
+from lifelong.networks.sequential import mlp
 from lifelong.persistence.models import ModelFileError
 from lifelong.tasks.streams import Stream
 from lifelong.tasks.task import TaskError
@@ -57,7 +57,7 @@ def test_a_run_has_the_name_and_the_base_network_that_it_is_given():
     named = RunMetadata(method="DEN in disguise", base=half)
     run = measure(DEN(small_mlp(), quick()), stream, named)
     assert (run.method, run.look_alike) == ("DEN in disguise", True)
-    assert run.summary.capacity == run.summary.parameters / base_parameters(half, [1])
+    assert run.summary.capacity == run.summary.parameters / half.layout.parameters([1])
     assert Run.from_json(run.to_json()).look_alike
 
 

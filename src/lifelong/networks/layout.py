@@ -267,4 +267,4 @@ def logits(architecture: Architecture, tensors: Tensors, x: Tensor) -> Tensor:
 
 
 def apply_head(features: Tensor, tensors: Tensors) -> Tensor:
-    return F.linear(features, *(tensors[name] for name in HEAD))
+    return F.linear(features, tensors[HEAD[0]], tensors[HEAD[1]])
