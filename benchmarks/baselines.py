@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from lifelong import Budget, mlp
 from lifelong.learners.baselines.fisher import fisher
+from lifelong.learners.baselines.si import PathIntegral
 from lifelong.networks.growing import Network, first_network, uniform
 from lifelong.tasks.task import Kind, TensorExamples
 from lifelong.training.loop import Problem, objective, solve
@@ -40,7 +41,7 @@ TRAIN, VALID = rows(ROWS, 1), rows(64, 2)
 
 def network() -> Network:
     make = uniform(torch.Generator().manual_seed(0))
-    return first_network(SKELETON, SKELETON.widths, OUTPUTS, make)
+    return first_network(SKELETON, SKELETON.layout.groups, OUTPUTS, make)
 
 
 def ours(method: str, passes: int = 3) -> None:
@@ -53,7 +54,7 @@ def ours(method: str, passes: int = 3) -> None:
         [objective(SKELETON, Kind.CLASSES, TRAIN, VALID)],
         dict.fromkeys(tensors),
         pulls={} if method == "DNN" else pulls,
-        follow=method == "SI",
+        hook=PathIntegral(tensors) if method == "SI" else None,
     )
     steps = passes * STEPS
     budget = Budget(steps=steps, batch_size=BATCH, learning_rate=RATE, check_every=steps)

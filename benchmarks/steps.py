@@ -17,7 +17,7 @@ from lifelong.networks.sequential import Sequential
 from lifelong.networks.surgery import gather
 from lifelong.tasks.task import Kind, TensorExamples
 from lifelong.training.loop import Problem, objective, solve
-from lifelong.training.penalties import KernelGroup, L1Norm, sparsity
+from lifelong.training.penalties import KernelGroup, L1Norm, sparse_weights
 
 BATCH, RATE, MU = 256, 1e-3, 0.1
 RETRAINING = 600  # steps, a short retraining; before them it takes the columns that the part reads
@@ -46,7 +46,7 @@ def solved(net: Network, train: TensorExamples, steps: int) -> None:
         tensors,
         [objective(net.architecture, Kind.BINARY, train, few)],
         dict.fromkeys(tensors),
-        {name: sparsity(t, MU) for name, t in tensors.items() if t.ndim > 1},
+        sparse_weights(net.architecture.layout.tensors, MU),
     )
     budget = Budget(steps=steps, batch_size=BATCH, learning_rate=RATE, check_every=steps)
     solve(problem, budget, torch.Generator().manual_seed(0))

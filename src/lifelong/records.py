@@ -1,5 +1,6 @@
 """Records of learned tasks: plain data, to and from JSON, without torch."""
 
+import math
 from dataclasses import dataclass
 from typing import final
 
@@ -58,8 +59,8 @@ class TaskRecord(msgspec.Struct, frozen=True):
 
     @property
     def loss(self) -> float:
-        """Validation loss of the last training."""
-        return self.stages[-1].loss
+        """Validation loss of the last training; NaN if the task needed none but its sparse head."""
+        return self.stages[-1].loss if self.stages else math.nan
 
     @property
     def steps(self) -> int:

@@ -15,6 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from rich.console import Console
 from safetensors.torch import load_file
 
 import lifelong.persistence.models
@@ -31,10 +32,12 @@ from builders import (
     stream_for,
     task_for,
 )
+from lifelong.evaluation.measure import model_run
 from lifelong.learners.baselines import EWC, Joint, Single, TrainingSettings
 from lifelong.learners.den import DEN
 from lifelong.persistence.files import packed, unpacked
 from lifelong.persistence.models import MANIFEST, Manifest, ModelFileError
+from lifelong.report.inspection import show
 from lifelong.tasks.task import TaskError
 from lifelong.training.budget import SettingError
 
@@ -408,3 +411,18 @@ def test_the_settings_of_an_older_version_have_their_new_names():
     found = (settings.shrink, settings.perturb, settings.distillation, settings.head_l1)
     assert found == (0.9, 0.1, 0.5, 0.05)
     assert settings.budget == BUDGET
+
+
+def test_a_task_that_needed_no_training_is_saved_loaded_and_inspected(tmp_path):
+    """A head of zeros selects nothing, and nothing else is asked for."""
+    architecture = small_mlp()
+    settings = quick(head_l1=1.0, expand=False, split=False)
+    learner = learned(architecture, stream_for(architecture, "one output", "classes"), settings)
+    assert learner.records[-1].stages == ()
+    assert math.isnan(learner.records[-1].loss)
+    learner.save(tmp_path)
+    loaded = DEN.load(tmp_path)
+    assert same(contents(loaded), contents(learner))
+    console = Console(record=True, width=120)
+    show(model_run(tmp_path), console)
+    assert "task 2" in console.export_text()

@@ -493,7 +493,6 @@ USELESS: dict[str, tuple[str, dict[str, Any], Callable[[Path], Path], str]] = {
     "a head that is another's": ("DNN", ONE, lambda p: tasks(p, outputs=3), "one head serves all"),
     "a head for all": ("DNN", ONE, one_head, "cannot go on with it: its tasks have"),
     "no units for the first": ("DEN", {}, born_later, "hidden1 has no units for task 1"),
-    "no trainings": ("DEN", {}, lambda p: records(p, stages=[]), "has no trainings"),
     "a strange group": (
         "DEN",
         {},

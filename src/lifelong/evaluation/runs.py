@@ -223,8 +223,8 @@ def _refuse_contradictions(run: Run) -> None:
     if not isinstance(sigma, int | float) or sigma < 0:
         raise RunError(f"a run whose sigma is {sigma!r}, not a number from 0")
     for record in run.records:
-        if not record.stages or (len(run.records) == count and run.born.keys() - record.groups):
-            raise RunError(f"a run whose record of {record.task!r} lacks a training or a group")
+        if len(run.records) == count and run.born.keys() - record.groups:
+            raise RunError(f"a run whose record of {record.task!r} lacks a group")
     for group, used in run.used.items():
         units = len(run.born.get(group, ()))
         if len(used) != count or any(not 0 <= unit < units for each in used for unit in each):

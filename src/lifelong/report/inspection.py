@@ -1,5 +1,7 @@
 """A model in the terminal: its tasks, its layers, which units tasks share."""
 
+import math
+
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -46,7 +48,8 @@ def _tasks(run: Run) -> Table:
         told["older"] = [str(older) for _, older in used_units(run)]
     if len(run.records) == len(run.tasks):
         told["seconds"] = [f"{record.seconds:.1f}" for record in run.records]
-        told["loss"] = [f"{record.loss:.4f}" for record in run.records]
+        losses = (record.loss for record in run.records)
+        told["loss"] = ["–" if math.isnan(loss) else f"{loss:.4f}" for loss in losses]
     legend = "; used: units that it uses; older: those of them from earlier tasks"
     table = _table(f"Tasks{legend if tells(run) else ''}", "", "task", *told)
     for number, (name, *cells) in enumerate(zip(run.tasks, *told.values(), strict=True), 1):
