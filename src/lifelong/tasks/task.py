@@ -377,6 +377,7 @@ class _OnDevice:
 
 def to_device(rows: Examples, device: torch.device, columns: Tensor | None = None) -> Examples:
     """Rows on a device, with only the features or channels `columns` if they are given."""
+    columns = None if columns is None else columns.to(device)  # units are selected on the CPU
     if not isinstance(rows, TensorExamples):
         return _OnDevice(rows, device, columns)
     x, y = rows.x.to(device), rows.y.to(device)
