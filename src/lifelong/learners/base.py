@@ -162,17 +162,10 @@ class Learner(ABC, Generic[S]):
         if as_of is not None:
             kept = served.tensors
             return Capacity(parameters(kept), nonzero(kept), served.multiply_adds())
-        patches = self.network.patches()
-        kept = {**self.network.everything(), **{n: patch.values for n, patch in patches.items()}}
-        return Capacity(
-            parameters(kept), nonzero(kept), served.multiply_adds(), self._stored_bytes()
-        )
-
-    def _stored_bytes(self) -> int:
-        """Bytes of all that predictions need."""
-        everything = self.network.everything().values()
-        patches = self.network.patches().values()
-        return sum(tensor.nbytes for tensor in everything) + sum(p.nbytes for p in patches)
+        stored = self.network.stored()
+        kept = {n: tensor for n, tensor in stored.items() if tensor.dtype != torch.uint8}
+        size = sum(tensor.nbytes for tensor in stored.values())
+        return Capacity(parameters(kept), nonzero(kept), served.multiply_adds(), size)
 
     @final
     def relative_capacity(self) -> float:

@@ -17,9 +17,9 @@ import msgspec
 import torch
 from torch import Tensor
 
-from lifelong.networks.growing import OWN, ROOT, GrowingNetwork, LearnedTask
-from lifelong.networks.layout import Architecture, NetworkError
-from lifelong.networks.patches import Patch
+from lifelong.networks.growing import OWN, ROOT, GrowingNetwork, LearnedTask, root_tensors
+from lifelong.networks.layout import Architecture, NetworkError, put
+from lifelong.networks.patches import Patch, apply, old_region
 from lifelong.networks.sequential import (
     Convolution,
     Linear,
@@ -57,6 +57,7 @@ FORMAT = "lifelong model"
 VERSION = 5
 OLDEST = 3  # version that is still read
 MANIFEST = "manifest.json"
+MOST_UNTRAINED = 64  # entries of a network that is kept as its seed, per byte of its file
 _PATCH, _PLACES, _VALUES = "patch/", "/places", "/values"
 _TENSORS = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
 
@@ -370,23 +371,7 @@ def _check_sequential(sequential: Sequential) -> None:
 
 
 def _tensors(network: GrowingNetwork) -> dict[str, Tensor]:
-    private = {
-        f"task/{number}/{name}": tensor
-        for number, known in enumerate(network.tasks, 1)
-        for name, tensor in known.private.items()
-    }
-    memory = {f"memory/{name}": t for name, t in network.memory.items()}
-    shared = {f"shared/{name}": t for name, t in network.shared.items()}
-    return shared | private | _patch_tensors(network) | memory
-
-
-def _patch_tensors(network: GrowingNetwork) -> dict[str, Tensor]:
-    return {
-        f"{_PATCH}{number}/{name}{part}": tensor
-        for number, known in enumerate(network.tasks, 1)
-        for name, patch in known.patches.items()
-        for part, tensor in ((_PLACES, patch.places), (_VALUES, patch.values))
-    }
+    return network.stored() | {f"memory/{name}": t for name, t in network.memory.items()}
 
 
 def _network(manifest: Manifest, tensors: Mapping[str, Tensor]) -> GrowingNetwork:
@@ -394,11 +379,14 @@ def _network(manifest: Manifest, tensors: Mapping[str, Tensor]) -> GrowingNetwor
     _check_sequential(architecture)
     _check_tasks(manifest)
     # In the order of the layout and not of the file: random numbers are drawn tensor by tensor.
+    births = _births(manifest)
     shared = {
         name: tensors[f"shared/{name}"]
         for name in architecture.layout.tensors
         if f"shared/{name}" in tensors
     }
+    if manifest.root is not None and manifest.tasks:
+        shared = _rooted(manifest, births, tensors)
     place = {name: place for place, name in enumerate(architecture.layout.tensors)}
     tasks = tuple(
         LearnedTask(
@@ -412,11 +400,45 @@ def _network(manifest: Manifest, tensors: Mapping[str, Tensor]) -> GrowingNetwor
         for number, task in enumerate(manifest.tasks, 1)
     )
     memory = {name: tensors[f"memory/{name}"] for name in manifest.memory}
-    births = _births(manifest)
     network = GrowingNetwork(architecture, shared, births, tasks, memory, manifest.root)
     if len(_tensors(network)) != len(tensors):
         raise NetworkError("there are tensors that belong to no task")
     return network
+
+
+def _rooted(
+    manifest: Manifest, births: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """The shared tensors of a network that is kept as its seed, with units that were born later."""
+    architecture, layout = manifest.architecture, manifest.architecture.layout
+    names = [name for name, spec in layout.tensors.items() if spec.owner == "shared"]
+    root, now = (
+        layout.widths({g: int((born <= last).sum()) for g, born in births.items()}, 0)
+        for last in (1, len(manifest.tasks))
+    )
+    _require_affordable(manifest, sum(math.prod(layout.tensors[n].shape(now)) for n in names))
+    assert manifest.root is not None
+    untrained = root_tensors(architecture, names, root, manifest.root)
+    device, shared = next(iter(tensors.values())).device, {}
+    for name, values in untrained.items():
+        whole = torch.zeros(layout.tensors[name].shape(now), device=device)
+        put(whole, old_region(layout.tensors[name], root, now), values.to(device))
+        part = f"{_PATCH}{ROOT}/{name}"
+        if part + _PLACES in tensors:
+            patch = Patch(tensors[part + _PLACES].cpu(), tensors[part + _VALUES])
+            patch.require_within(whole.numel())
+            _require_finite(patch, name)
+            apply(patch, whole, layout.tensors[name], now, now)
+        shared[name] = whole
+    return shared
+
+
+def _require_affordable(manifest: Manifest, entries: int) -> None:
+    """Refuse a network that is far larger than its file: task 1 has changed most of the root."""
+    if entries > MOST_UNTRAINED * max(1, manifest.bytes):
+        raise NetworkError(
+            f"{entries:,} weights are too many for a file of {manifest.bytes:,} bytes"
+        )
 
 
 def _patches(
@@ -451,9 +473,9 @@ def _check_tasks(manifest: Manifest) -> None:
 def _check_parents(manifest: Manifest) -> None:
     first = 1 if manifest.root is None else ROOT
     for number, task in enumerate(manifest.tasks, 1):
-        if task.parent is not None and not (first <= task.parent < number and number > 1):
+        if task.parent is not None and not first <= task.parent < number:
             raise NetworkError(f"task {task.name!r} starts from a task that was not there")
-        if task.patched and number == 1:
+        if task.patched and number == 1 and manifest.root is None:
             raise NetworkError("the first task cannot change weights that were there before it")
     if manifest.root is not None and not 0 <= manifest.root < 2**64:
         raise NetworkError(f"{manifest.root} is not the seed of an untrained network")
@@ -499,7 +521,11 @@ def _check_shapes(network: GrowingNetwork, private_shape: PrivateShape) -> None:
 def _check_patch(network: GrowingNetwork, number: int, name: str, patch: Patch) -> None:
     if name not in network.shared:
         raise NetworkError(f"there is a patch of {name}, which no task shares")
-    patch.require_within(network.entries(name, number - 1))
+    patch.require_within(network.entries(name, max(1, number - 1)))
+    _require_finite(patch, name)
+
+
+def _require_finite(patch: Patch, name: str) -> None:
     if not bool(torch.isfinite(patch.values).all()):
         raise NetworkError(f"a patch of {name} holds numbers that are not finite")
 
