@@ -26,7 +26,7 @@ def stream(*kinds):
 @given(st.integers(0, 10**6), st.integers(2, 30), st.integers(1, 3))
 def test_the_metrics_are_those_of_scikit_learn(seed, rows, outputs):
     generator = np.random.default_rng(seed)
-    truth, told = generator.normal(size=(2, rows, outputs)).astype(np.float32)
+    truth, told = generator.normal(size=(2, rows, outputs))
     assert r2("regression", truth, told) == pytest.approx(r2_score(truth, told), rel=1e-5)
     together = root_mean_squared_error(truth.ravel(), told.ravel())
     assert rmse("regression", truth, told) == pytest.approx(together, rel=1e-5)

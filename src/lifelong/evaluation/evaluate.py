@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, final
+from typing import Any, Protocol, final, runtime_checkable
 
 import numpy as np
 import torch
@@ -30,11 +30,16 @@ class ContinualLearner(Protocol):
 
     def predict_proba(self, x: Tensor, *, task: str) -> Tensor: ...
 
-    def predict(self, x: Tensor, *, task: str) -> Tensor:
-        """Called for regressions only: one number per row, or one per row and output."""
-        ...
-
     def capacity(self, as_of: str | None = None) -> Capacity: ...
+
+
+@runtime_checkable
+class Predicts(Protocol):
+    """What a learner of regressions has too."""
+
+    def predict(self, x: Tensor, *, task: str) -> Tensor:
+        """One number per row, or one per row and output."""
+        ...
 
 
 @final
@@ -189,6 +194,11 @@ def _predicted(
     for x, y in rows.batches(BATCH):
         labels.append(y.cpu())
         if kind.is_regression:
+            if not isinstance(learner, Predicts):
+                raise TaskError(
+                    f"task {name!r} is a regression, but {type(learner).__name__} has no method "
+                    "predict to give its numbers"
+                )
             answers = learner.predict(x, task=name).reshape(len(x), -1)
         else:
             answers = learner.predict_proba(x, task=name)
