@@ -442,7 +442,7 @@ def _warn_unscaled(where: str, x: Tensor) -> None:
     deviation, span = sample.std(dim=0), sample.amax(dim=0) - sample.amin(dim=0)
     for spread in (deviation, span):
         # A column that never varies has no scale, nor has one of rounding errors only.
-        spread[spread <= 1e-12 * spread.max()] = spread.max()
+        spread[spread <= 1e-6] = spread.max()
     if not all(float(s.max()) > APART * float(s.min()) for s in (deviation, span)):
         return
     widest, narrowest = int(deviation.argmax()), int(deviation.argmin())
