@@ -320,7 +320,7 @@ def _array(where: str, given: Array) -> Array:
             ".to_numpy()"
         )
     # By torch, the items of a column would be looked up by its index, which need not be 0, 1, 2, …
-    return _native(np.asarray(given.to_numpy())) if hasattr(given, "to_numpy") else given
+    return _native(np.asarray(given)) if hasattr(given, "to_numpy") else given
 
 
 def _described(given: object) -> str:
