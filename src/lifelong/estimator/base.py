@@ -157,11 +157,15 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
         learner: Learner[Any] = getattr(self, "learner_", None) or self._learner(prepared)
         outputs = len(facts.classes) if facts.classes is not None else 1
         kind = self._kind(facts)
-        data = Task(name, *made, kind=kind, outputs=1 if kind is Kind.BINARY else outputs)
+        shape = learner.network.architecture.layout.inputs
+        train_rows, valid_rows = ((x.reshape(len(x), *shape), coded) for x, coded in made)
+        data = Task(
+            name, train_rows, valid_rows, kind=kind, outputs=1 if kind is Kind.BINARY else outputs
+        )
         learner.learn(data, checkpoint=checkpoint)
         rows = parts[1][0].take(parts[1][3])
         finder = getattr(self, "finder_", TaskFinder()).with_task(
-            made[0][0].reshape(len(made[0][0]), -1),
+            made[0][0],
             [prepared.transform(rows, earlier) for earlier in range(1, number + 1)],
             self._seed(),
         )
@@ -185,7 +189,7 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
         if weights is not None:
             rows = rows[repeated(weights[rows], self._strata(labels[rows]), generator)]
         inputs = prepared.transform(table.take(rows), number)
-        return self._shaped(inputs, prepared), self._coded(labels[rows], facts)
+        return inputs, self._coded(labels[rows], facts)
 
     def _prepared(self, table: Table, number: int) -> Preparation:
         if number > 1:
@@ -204,26 +208,21 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
                 f"{row.name} needs the rows of all tasks at once, and an estimator keeps none; "
                 "use another method, such as 'DEN'"
             )
-        network = self.network
-        if not hasattr(network, "layout"):
-            network = mlp(prepared.inputs, network)  # type: ignore[arg-type]
-        elif math.prod(network.layout.inputs) != prepared.inputs:
+        given: Any = self.network
+        network: Architecture = given if hasattr(given, "layout") else mlp(prepared.inputs, given)
+        if math.prod(network.layout.inputs) != prepared.inputs:
             raise SettingError(
                 f"the network takes inputs of shape {network.layout.inputs}, but the columns make "
                 f"{prepared.inputs} inputs; give its widths only, such as network=(64, 32)"
             )
         return row.make(
-            network,  # type: ignore[arg-type]
+            network,
             budget=self.budget,
             changes=dict(self.settings or {}),
             seed=self._seed(),
             device=self.device,
             progress=self.progress,
         )
-
-    @staticmethod
-    def _shaped(inputs: NDArray[np.float32], prepared: Preparation) -> NDArray[np.float32]:
-        return inputs.reshape(len(inputs), prepared.inputs)
 
     def _check_parameters(self) -> None:
         share = self.validation_share
@@ -485,6 +484,7 @@ def _read_parameters(given: Mapping[str, Any]) -> dict[str, Any]:
         read["network"] = msgspec.convert(network, Sequential)
     elif isinstance(network, list):
         read["network"] = tuple(network)
+    read["categorical"] = tuple(read.get("categorical", ()))
     if isinstance(read.get("budget"), dict):
         read["budget"] = msgspec.convert(read["budget"], Budget)
     if isinstance(read.get("class_weight"), list):

@@ -178,7 +178,7 @@ class LifelongClassifier(ClassifierMixin, LifelongEstimator):  # type: ignore[mi
     def classes_(self) -> NDArray[Any]:
         if not self.tasks:
             raise AttributeError("classes_ are there after fit")
-        every = [value for facts in self.tasks_.values() for value in facts.classes]
+        every = [value for facts in self.tasks_.values() for value in facts.classes or ()]
         return _sorted(list(dict.fromkeys(every)))
 
     def _joined(self, parts: list[tuple[NDArray[np.int64], Answers]]) -> Answers:

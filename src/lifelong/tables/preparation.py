@@ -12,7 +12,7 @@ places for categories to come.
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
 from typing import Any, TypeAlias, final
 
@@ -297,6 +297,6 @@ def _mark(out: NDArray[np.float32], category: Category, column: Column, task: in
     out[rows, at[rows]] = 1
 
 
-def labels_as_values(classes: Sequence[Any]) -> list[Value]:
+def labels_as_values(classes: Iterable[Any]) -> list[Value]:
     """Classes as plain data."""
     return [value.item() if isinstance(value, np.generic) else value for value in classes]
