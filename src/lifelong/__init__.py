@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from lifelong.estimator import LifelongClassifier, LifelongRegressor
     from lifelong.learners.den import DEN, Settings
     from lifelong.networks.sequential import alexnet, convnet, mlp
     from lifelong.tasks.task import Kind, Task, TaskError
@@ -13,6 +14,8 @@ __all__ = [
     "DEN",
     "Budget",
     "Kind",
+    "LifelongClassifier",
+    "LifelongRegressor",
     "Settings",
     "Task",
     "TaskError",
@@ -22,6 +25,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "lifelong.estimator": ("LifelongClassifier", "LifelongRegressor"),
     "lifelong.learners.den": ("DEN", "Settings"),
     "lifelong.networks.sequential": ("alexnet", "convnet", "mlp"),
     "lifelong.tasks.task": ("Kind", "Task", "TaskError"),

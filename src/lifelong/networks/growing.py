@@ -133,6 +133,7 @@ class LearnedTask:
     kind: Kind
     outputs: int
     private: Tensors
+    first: int = 0  # number of the first class
     patches: Mapping[str, Patch] = field(default_factory=dict)
     parent: int | None = None
 
@@ -333,7 +334,7 @@ class GrowingNetwork:
         names = self.architecture.layout.task_owned if private is None else private
         own = network.only(names)
         shared = {name: t for name, t in network.tensors.items() if name not in own}
-        known = LearnedTask(task.name, task.kind, task.outputs, own)
+        known = LearnedTask(task.name, task.kind, task.outputs, own, task.first)
         return replace(self, shared=shared, born=network.born, tasks=(*self.tasks, known))
 
     def patched_by(

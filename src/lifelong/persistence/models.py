@@ -57,6 +57,7 @@ FORMAT = "lifelong model"
 VERSION = 5
 OLDEST = 3  # version that is still read
 MANIFEST = "manifest.json"
+ATTACHED = "attached/"  # prefix of tensors that are not the network's
 MOST_UNTRAINED = 64  # entries of a network that is kept as its seed, per byte of its file
 _PATCH, _PLACES, _VALUES = "patch/", "/places", "/values"
 _TENSORS = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
@@ -76,6 +77,7 @@ class _Task(msgspec.Struct, forbid_unknown_fields=True):
     kind: Kind
     outputs: int
     private: list[str]
+    first: int = 0
     patched: list[str] = []
     parent: int | None = None
 
@@ -88,6 +90,8 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
         shapes: of the tensors in the file of tensors.
         root: seed of the untrained network that tasks may start from.
         bytes, sha256: size and checksum of that file.
+        attached: what a front end keeps with the model, such as what it knows of a table's columns;
+            its tensors are in the same file.
         seal: checksum of the manifest itself.
     """
 
@@ -104,6 +108,7 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
     shapes: dict[str, list[int]]
     bytes: int
     sha256: str
+    attached: dict[str, Any] | None = None
     root: int | None = None
     seal: str = ""
 
@@ -128,11 +133,21 @@ class _Envelope(msgspec.Struct):
 
 @final
 @dataclass(frozen=True, eq=False)
+class Attached:
+    """What a front end saves with a model: plain data and tensors, which it checks itself."""
+
+    facts: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+
+
+@final
+@dataclass(frozen=True, eq=False)
 class Saved:
-    """A loaded model, and the checksum of its manifest as identity."""
+    """A loaded model, what is attached to it, and the checksum of its manifest as identity."""
 
     manifest: Manifest
     network: GrowingNetwork
+    attached: Attached | None
     mark: str
 
 
@@ -146,13 +161,15 @@ def write(
     records: tuple[TaskRecord, ...],
     mine: set[str],
     overwrite: bool,
+    attached: Attached | None = None,
 ) -> None:
     """Save a model into a directory, which is created if needed.
 
     An existing model is replaced if its mark is in `mine`, or with `overwrite`. The mark of the new
     model is added to `mine`.
     """
-    tensors = _tensors(network)
+    own = {} if attached is None else attached.tensors
+    tensors = {**_tensors(network), **{ATTACHED + name: tensor for name, tensor in own.items()}}
     try:
         content = packed(tensors)
     except LimitError as error:
@@ -171,6 +188,7 @@ def write(
         shapes={name: list(tensor.shape) for name, tensor in tensors.items()},
         bytes=len(content),
         sha256=digest(content),
+        attached=None if attached is None else msgspec.to_builtins(attached.facts),
         root=network.root,
     ).sealed()
     text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
@@ -193,7 +211,7 @@ def write(
 
 def _described(known: LearnedTask) -> _Task:
     private, patched = sorted(known.private), sorted(known.patches)
-    return _Task(known.name, known.kind, known.outputs, private, patched, known.parent)
+    return _Task(known.name, known.kind, known.outputs, private, known.first, patched, known.parent)
 
 
 def _refuse_another(path: Path, mine: Collection[str]) -> None:
@@ -238,15 +256,29 @@ def read(path: Path, device: torch.device, method: str, private_shape: PrivateSh
     if manifest.method != method:
         raise ModelFileError(f"{path}: holds a {manifest.method}, which {method} cannot load")
     try:
+        attached = _taken(manifest, tensors)
         network = _network(manifest, {name: t.to(device) for name, t in tensors.items()})
         _check_shapes(network, private_shape)
     except (NetworkError, KeyError) as error:
         raise ModelFileError(f"{path}: manifest and tensors do not fit: {error}") from error
-    return Saved(manifest, network, digest(content))
+    return Saved(manifest, network, attached, digest(content))
+
+
+def _taken(manifest: Manifest, tensors: dict[str, Tensor]) -> Attached | None:
+    """What is attached to a model; its tensors are removed from those of the network."""
+    names = [name for name in tensors if name.startswith(ATTACHED)]
+    own = {name.removeprefix(ATTACHED): tensors.pop(name) for name in names}
+    if manifest.attached is None and own:
+        raise NetworkError("there are tensors of an attachment that the manifest does not have")
+    return None if manifest.attached is None else Attached(manifest.attached, own)
 
 
 def _files(path: Path, tries: int = 10) -> tuple[bytes, Manifest, dict[str, Tensor]]:
     """Manifest and tensors of the same save."""
+    if path.is_dir() and not (path / MANIFEST).exists() and not (path / MANIFEST).is_symlink():
+        raise ModelFileError(
+            f"{path}: not a saved model: it has no {MANIFEST}; give a directory that `save` wrote"
+        )
     content = _content(path / MANIFEST, most=MOST)
     manifest = _decoded(path / MANIFEST, content)
     try:
@@ -394,6 +426,7 @@ def _network(manifest: Manifest, tensors: Mapping[str, Tensor]) -> GrowingNetwor
             task.kind,
             task.outputs,
             {n: tensors[f"task/{number}/{n}"] for n in sorted(task.private, key=place.__getitem__)},
+            task.first,
             _patches(tensors, number, sorted(task.patched, key=place.__getitem__)),
             task.parent,
         )
@@ -457,6 +490,8 @@ def _check_tasks(manifest: Manifest) -> None:
         raise NetworkError(f"tasks must have names that differ and are not empty, not {names}")
     if any(task.outputs < 1 for task in manifest.tasks):
         raise NetworkError("there is a task without outputs")
+    if any(task.first not in (0, 1) for task in manifest.tasks):
+        raise NetworkError("there is a task whose classes are numbered neither from 0 nor from 1")
     _check_parents(manifest)
     numbers = [record.number for record in manifest.records]
     if any(not 1 <= number <= len(names) for number in numbers):
