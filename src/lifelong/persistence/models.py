@@ -314,6 +314,11 @@ def _content(file: Path, *, size: int | None = None, most: int | None = None) ->
     try:
         return read_file(file, size, most)
     except OSError as error:
+        if file.name == MANIFEST and isinstance(error, FileNotFoundError | NotADirectoryError):
+            raise ModelFileError(
+                f"{file.parent}: not a saved model: it has no {MANIFEST}; give the directory that "
+                "`save` wrote"
+            ) from error
         raise ModelFileError(f"{file}: cannot be read: {error.strerror}") from error
     except MemoryError as error:
         raise ModelFileError(f"{file}: larger than the memory that there is") from error
