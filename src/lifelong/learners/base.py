@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,29 +126,39 @@ class Learner(ABC, Generic[S]):
     @final
     def predict_proba(self, x: Array, *, task: str) -> Tensor:
         """Probabilities, one row per input and one column per binary output or class."""
-        return self._probabilities(x, *self._serve(task))
+        known, network = self._serve(task)
+        if known.kind.is_regression:
+            raise TaskError(
+                f"task {task!r} is a {known.kind}, which has no probabilities; predict gives its "
+                "numbers"
+            )
+        return self._answers(x, network, _LINKS[known.kind])
 
-    def _probabilities(self, x: Array, known: LearnedTask, network: Predictor) -> Tensor:
+    @final
+    def decision_function(self, x: Array, *, task: str) -> Tensor:
+        """Outputs of the network: logits before the sigmoid or softmax, numbers of a regression."""
+        return self._answers(x, self._serve(task)[1], _unchanged)
+
+    def _answers(self, x: Array, network: Predictor, link: Callable[[Tensor], Tensor]) -> Tensor:
         inputs = self._checked(x, network.inputs)
-        link = torch.sigmoid if known.kind is Kind.BINARY else _softmax
         with torch.no_grad(), _in_float32(self.device):
             chunks = [link(network.logits(part.to(self.device))) for part in inputs.split(CHUNK)]
-        probabilities = chunks[0] if len(chunks) == 1 else torch.cat(chunks)
-        if not _all_finite(probabilities):
+        answers = chunks[0] if len(chunks) == 1 else torch.cat(chunks)
+        if not _all_finite(answers):
             raise TaskError(
                 "inputs overflow the network, so that it has no answer; scale them like those that "
                 "it learned from"
             )
-        return probabilities
+        return answers
 
     @final
     def predict(self, x: Array, *, task: str) -> Tensor:
-        """Labels as in the task's data: 0 or 1 per binary output, or the class."""
+        """Labels as in the task's data: 0 or 1 per binary output, the class, or numbers."""
         known, network = self._serve(task)
-        probabilities = self._probabilities(x, known, network)
+        answers = self._answers(x, network, _LINKS[known.kind])
         if known.kind is Kind.CLASSES:
-            return probabilities.argmax(dim=1)
-        labels = (probabilities >= 0.5).long()
+            return answers.argmax(dim=1)
+        labels = answers if known.kind.is_regression else (answers >= 0.5).long()
         return labels[:, 0] if known.outputs == 1 else labels
 
     @final
@@ -474,6 +484,18 @@ def _data_digest(rows: Examples) -> str:
 
 def _softmax(logits: Tensor) -> Tensor:
     return torch.softmax(logits, dim=1)
+
+
+def _unchanged(logits: Tensor) -> Tensor:
+    return logits
+
+
+_LINKS: Mapping[Kind, Callable[[Tensor], Tensor]] = {
+    Kind.BINARY: torch.sigmoid,
+    Kind.CLASSES: _softmax,
+    Kind.REGRESSION: _unchanged,
+    Kind.MEDIAN_REGRESSION: _unchanged,
+}
 
 
 @contextmanager

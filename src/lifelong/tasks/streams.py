@@ -135,8 +135,8 @@ def class_groups(
     drawn; `Stream.outputs` names them. The statistics for `standardise` come from the training rows
     of all groups.
     """
-    if kind not in list(Kind):
-        raise TaskError(f"kind must be one of 'binary', 'classes', not {kind!r}")
+    if kind not in (Kind.BINARY, Kind.CLASSES):
+        raise TaskError(f"kind must be one of 'binary', 'classes', not {str(kind)!r}")
     count = len(splits.classes)
     if size < 1 or count % size or (size == 1 and count > 1):
         raise TaskError(

@@ -1,7 +1,8 @@
 """A task with its training, validation and test rows.
 
 A task has one or more *outputs*. Under `Kind.BINARY` each output is a separate binary problem (the
-paper's subtasks); under `Kind.CLASSES` the outputs are the classes of one softmax.
+paper's subtasks); under `Kind.CLASSES` the outputs are the classes of one softmax; under
+`Kind.REGRESSION` and `Kind.MEDIAN_REGRESSION` each output is a number.
 """
 
 import math
@@ -36,6 +37,12 @@ class Kind(StrEnum):
 
     BINARY = "binary"
     CLASSES = "classes"
+    REGRESSION = "regression"  # numbers, by squared error: predicts the mean
+    MEDIAN_REGRESSION = "median regression"  # numbers, by absolute error: predicts the median
+
+    @property
+    def is_regression(self) -> bool:
+        return self in (Kind.REGRESSION, Kind.MEDIAN_REGRESSION)
 
 
 class Examples(Protocol):
@@ -137,9 +144,10 @@ class Task:
     """A named prediction problem.
 
     `train`, `valid` and `test` are pairs (inputs, labels) of arrays, or `Examples`. Labels of a
-    binary task are 0 or 1, one column per output; labels of classes are whole numbers from 0. The
-    kind and the number of outputs are inferred from the training labels unless they are given:
-    two-dimensional labels, or labels that are all 0 or 1, make a binary task.
+    binary task are 0 or 1, one column per output; labels of classes are whole numbers from 0; those
+    of a regression are numbers, one column per output, best scaled to about 1. The kind and the
+    number of outputs are inferred from the training labels unless they are given: two-dimensional
+    labels, or labels that are all 0 or 1, make a binary task. A regression has to be asked for.
     """
 
     def __init__(
@@ -158,7 +166,7 @@ class Task:
         if not isinstance(train, tuple) and (kind is None or outputs is None):
             raise TaskError(
                 f"task {name!r}: rows that are not arrays do not tell the kind of their labels; "
-                "give kind='binary' or 'classes', and outputs=..."
+                "give kind='binary', 'classes' or 'regression', and outputs=..."
             )
         splits = {"train": train, "valid": valid} | ({} if test is None else {"test": test})
         rows = {
@@ -206,10 +214,13 @@ def _labels(where: str, y: Tensor, kind: Kind, outputs: int) -> Tensor:
         return _class_labels(where, y, outputs)
     columns = y.reshape(len(y), -1)
     if columns.shape[1] != outputs:
+        what, each = ("", "numbers") if kind.is_regression else ("binary ", "0 and 1")
         raise TaskError(
-            f"{where}: {columns.shape[1]} label columns for {outputs} binary outputs; "
-            "give one column of 0 and 1 for each output"
+            f"{where}: {columns.shape[1]} label columns for {outputs} {what}outputs; "
+            f"give one column of {each} for each output"
         )
+    if kind.is_regression:
+        return _finite_float32(where, columns, "labels of a regression")
     odd = columns[(columns != 0) & (columns != 1)]
     if len(odd):
         raise TaskError(
@@ -272,13 +283,13 @@ def _comparable(labels: Tensor) -> Tensor:
     return labels if labels.dtype in _COMPARABLE else labels.to(torch.float64)
 
 
-def _finite_float32(where: str, inputs: Tensor) -> Tensor:
+def _finite_float32(where: str, inputs: Tensor, what: str = "inputs") -> Tensor:
     single = inputs.to(torch.float32)
     bad = ~torch.isfinite(single)
     if bad.any():
         place = tuple(int(i) for i in bad.nonzero()[0])
         raise TaskError(
-            f"{where}: inputs must be finite in float32, but the value at {place} is "
+            f"{where}: {what} must be finite in float32, but the value at {place} is "
             f"{inputs[place].item()} ({int(bad.sum())} such values); clean or rescale them first"
         )
     return single
@@ -314,7 +325,7 @@ def _checked_outputs(where: str, outputs: int) -> int:
 def _infer_outputs(name: str, kind: Kind, rows: Examples) -> int:
     if not isinstance(rows, TensorExamples) or len(rows) == 0:
         return 1
-    if kind is Kind.BINARY:
+    if kind is not Kind.CLASSES:
         return rows.y.reshape(len(rows), -1).shape[1]
     largest = float(rows.y.max())
     if not 0 <= largest < math.inf:
