@@ -177,7 +177,9 @@ def test_a_file_that_changes_while_it_is_read_is_named_or_was_read_before(
     monkeypatch.setattr(disk.os, "fstat", harm_first)
     if (victim, harm) == (MANIFEST, "removed"):  # who has opened a file can read it to its end
         assert same(contents(DEN.load(tmp_path)), contents(learner))
-    with pytest.raises(ModelFileError, match=r"cannot be read|not a manifest|no manifest|checksum differs"):
+    with pytest.raises(
+        ModelFileError, match=r"cannot be read|not a manifest|no manifest|checksum differs"
+    ):
         DEN.load(tmp_path)
 
 

@@ -62,6 +62,10 @@ class Predictor(Protocol):
 
     def multiply_adds(self) -> int: ...
 
+    def with_tensors(self, tensors: Tensors) -> "Predictor":
+        """The same function of other tensors, under the same names."""
+        ...
+
 
 class Learner(ABC, Generic[S]):
     """A network that learns tasks one after another.
@@ -295,6 +299,11 @@ class Learner(ABC, Generic[S]):
             f"<{self.method}: {_listed(self.tasks)}; inputs {network.architecture.layout.inputs}, "
             f"{units}; {size:,} parameters; seed {self.seed}>"
         )
+
+    @final
+    def predictor(self, task: str) -> tuple[LearnedTask, Predictor]:
+        """What a task's outputs mean, and the network that serves it."""
+        return self._serve(task)
 
     def _serve(self, task: str) -> tuple[LearnedTask, Predictor]:
         network = self.network
