@@ -1,4 +1,4 @@
-"""Commands that take a saved model elsewhere: `export`."""
+"""Commands that take a saved model elsewhere: `export` and `serve`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
@@ -55,6 +55,48 @@ def export_command(
         return
     say(
         f"{made.file}: {made.bytes:,} bytes, at most {made.difference:.0e} from the model's answers"
+    )
+
+
+def serve_command(
+    model: Model,
+    /,
+    port: Annotated[int, arg(metavar="N")] = 8000,
+    host: Annotated[str, arg(metavar="ADDRESS")] = "127.0.0.1",
+    hosts: Annotated[tuple[str, ...], arg(metavar="NAME")] = (),
+    max_bytes: Annotated[int, arg(metavar="N")] = 1 << 20,
+    poll: Annotated[float, arg(metavar="SECONDS")] = 1.0,
+) -> None:
+    """Answer HTTP requests with a saved model, and with each newer one that is saved there.
+
+    POST /predict takes {"task": NAME, "rows": [[numbers], ...]} as JSON; GET /health and
+    GET /metrics (Prometheus) tell how it goes.
+
+    Args:
+        model: Directory that `save` wrote.
+        port: Port to listen on.
+        host: Address to listen on; by default only this machine reaches it.
+        hosts: Further names under which it may be called, such as those of a proxy before it.
+        max_bytes: Largest request.
+        poll: Seconds between looks for a newly saved model.
+    """
+    if not 0 < port < 2**16:
+        raise Refusal(f"--port must be 1 to 65535, not {port}", 2)
+    if not (max_bytes > 0 and 0.01 <= poll <= 86400):
+        raise Refusal("--max-bytes must be above 0, and --poll 0.01 to 86400 seconds", 2)
+    import torch
+
+    from lifelong.deployment.serving import serve
+
+    torch.set_num_threads(1)  # rows come one or a few at a time
+    serve(
+        model,
+        host=host,
+        port=port,
+        hosts=hosts,
+        poll=poll,
+        most_bytes=max_bytes,
+        ready=lambda: say(f"{model}: http://{host}:{port}/predict (stop with Ctrl-C)"),
     )
 
 

@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from lifelong.deployment.facts import ExportError, answer_name, labels_of, model_facts, task_facts
+from lifelong.deployment.facts import ExportError, answer_name, labels_from, model_facts, task_facts
 from lifelong.deployment.graphs import ANSWERS, INPUTS, TASK, all_tasks_graph, task_graph
 from lifelong.deployment.modules import task_module
 from lifelong.extras import require_extra
@@ -25,7 +25,6 @@ from lifelong.learners.base import AnyLearner
 from lifelong.networks.growing import LearnedTask
 from lifelong.persistence.files import make_directory, replace_file
 from lifelong.plugins import did_you_mean
-from lifelong.tasks.task import Kind
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -221,10 +220,5 @@ def _difference(
 
 def _require_labels(known: LearnedTask, answers: Any, labels: Any) -> None:
     """That labels follow from the answers."""
-    if known.kind is Kind.CLASSES:
-        expected = np.array(labels_of(known))[answers.argmax(axis=1)]
-    else:
-        expected = (answers >= 0.5).astype(np.int64)
-        expected = expected[:, 0] if known.outputs == 1 else expected
-    if not np.array_equal(labels, expected):
+    if not np.array_equal(labels, labels_from(known, answers)):
         raise ExportError(f"{known.name!r}: labels that do not follow from the probabilities")

@@ -2,9 +2,13 @@
 
 import json
 from importlib.metadata import version
+from typing import Any
+
+import numpy as np
 
 from lifelong.learners.base import AnyLearner
 from lifelong.networks.growing import LearnedTask
+from lifelong.tasks.task import Kind
 
 
 class ExportError(ValueError):
@@ -21,9 +25,19 @@ def labels_of(known: LearnedTask) -> list[int]:
     return list(range(known.outputs))
 
 
+def labels_from(known: LearnedTask, probabilities: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Labels as `predict` returns them, from what `predict_proba` returned."""
+    labels: np.ndarray[Any, Any]
+    if known.kind is Kind.CLASSES:
+        labels = np.array(labels_of(known))[probabilities.argmax(axis=1)]
+        return labels
+    labels = (probabilities >= 0.5).astype(np.int64)
+    return labels[:, 0] if known.outputs == 1 else labels
+
+
 def task_facts(learner: AnyLearner, known: LearnedTask) -> dict[str, str]:
     """About one task, as text: formats of models take no more as metadata."""
-    classes = labels_of(known) if known.kind.value == "classes" else []
+    classes = labels_of(known) if known.kind is Kind.CLASSES else []
     return {
         "task": known.name,
         "kind": known.kind.value,
