@@ -58,6 +58,8 @@ NEEDS = [
         "tensorboardX",
         "tensorboard",
     ),
+    ("import lifelong.deployment.hub", "huggingface_hub", "hub"),
+    ("import lifelong.deployment.serving", "uvicorn", "serve"),
     ("from lifelong.watching.trackers import MLflow; MLflow()", "mlflow", "mlflow"),
     (
         "from lifelong.watching.trackers import WeightsAndBiases as W; W(None)",

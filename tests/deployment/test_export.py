@@ -1,6 +1,7 @@
 """What was learned, as files for other runtimes: they answer as the learner does."""
 
 import json
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ from lifelong.deployment import export as exporting
 from lifelong.deployment.export import ENDINGS, export, export_all, file_name
 from lifelong.deployment.facts import ExportError
 from lifelong.deployment.modules import task_module
+from lifelong.extras import MissingExtraError
 from lifelong.learners.registry import METHODS
 from lifelong.networks.layout import Layout
 from lifelong.tasks.task import TaskError
@@ -184,6 +186,14 @@ def test_what_is_asked_for_wrongly_is_refused(tmp_path):
         export(learner, tmp_path / "x", task="task 9")
     with pytest.raises(ExportError, match="no task was learned yet"):
         export_all(DEN(small_mlp()), tmp_path / "x")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
+def test_onnx_names_the_extra_that_it_lacks(package, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtraError, match=rf"needs {package}, .+lifelong\[export\]"):
+        export(learned(kinds=("one output",)), tmp_path / "x", task="task 1")
     assert not list(tmp_path.iterdir())
 
 
