@@ -8,6 +8,7 @@ if TYPE_CHECKING:
 
     from torch import device as Device
 
+    from lifelong.estimator import LifelongClassifier, LifelongRegressor
     from lifelong.learners.base import AnyLearner
     from lifelong.learners.den import DEN, Settings
     from lifelong.networks.sequential import alexnet, convnet, mlp
@@ -18,6 +19,8 @@ __all__ = [
     "DEN",
     "Budget",
     "Kind",
+    "LifelongClassifier",
+    "LifelongRegressor",
     "Settings",
     "Task",
     "TaskError",
@@ -28,6 +31,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "lifelong.estimator": ("LifelongClassifier", "LifelongRegressor"),
     "lifelong.learners.den": ("DEN", "Settings"),
     "lifelong.networks.sequential": ("alexnet", "convnet", "mlp"),
     "lifelong.tasks.task": ("Kind", "Task", "TaskError"),

@@ -100,7 +100,7 @@ def bad(value, place=(2, 1)):
         (lambda: task(y=Y * 3 - 1), "whole numbers from 0 to 2, but -1 is among them"),
         (lambda: task(y=Y * 2.5), "whole numbers from 0 to 2, but 2.5 is among them"),
         (lambda: task(y=Y * 3, outputs=3), "whole numbers from 0 to 2, but 3 is among them"),
-        (lambda: task(y=Y + 1, valid=(X, Y + 2)), "'t', valid: .* 0 to 2, but 3 is among them"),
+        (lambda: task(y=Y + 1, valid=(X, Y + 2)), "'t', valid: .* 1 to 2, but 3 is among them"),
         (lambda: task(y=Y[:, None], kind="classes"), r"one column of numbers, not shape \(6, 1\)"),
         (lambda: task(kind="ordinal"), "'classes', 'regression', 'median regression', not 'ord"),
         (

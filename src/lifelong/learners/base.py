@@ -20,7 +20,7 @@ from lifelong.networks.growing import GrowingNetwork, LearnedTask, nonzero, para
 from lifelong.networks.layout import Architecture, NetworkError, Tensors
 from lifelong.persistence.checkpoint import Checkpoint
 from lifelong.persistence.files import MOST_NAME, digest_of
-from lifelong.persistence.models import ModelFileError, checksum, not_finite, read, write
+from lifelong.persistence.models import Attached, ModelFileError, checksum, not_finite, read, write
 from lifelong.printing import Terminal
 from lifelong.records import Capacity, TaskRecord
 from lifelong.tasks.task import (
@@ -86,13 +86,15 @@ class Learner(ABC, Generic[S]):
         device: str | torch.device = "cpu",
         progress: bool = False,
     ) -> None:
+        _require_architecture(architecture)
         self.settings = settings if settings is not None else self.settings_type()
-        self.seed = seed
-        _require_storable(self.settings, seed)
-        self.device = torch.device(device)
+        self.seed = int(seed) if isinstance(seed, np.integer) else seed
+        _require_storable(self.settings, self.seed)
+        self.device = usable_device(device)
         self.progress = progress
         self._watchers: tuple[Watcher, ...] = ()
         self._learned = _Learned(GrowingNetwork(architecture), ())
+        self.attached: Attached | None = None  # what a front end saves with the model
         self._learning = False
         self._unsaved: Checkpoint | None = None  # of the last learning, until `save`
         self._marks: dict[Path, set[str]] = {}  # checksums of models loaded or saved, by directory
@@ -161,7 +163,7 @@ class Learner(ABC, Generic[S]):
         known, network = self._serve(task)
         answers = self._answers(x, network, _LINKS[known.kind])
         if known.kind is Kind.CLASSES:
-            return answers.argmax(dim=1)
+            return answers.argmax(dim=1) + known.first
         labels = answers if known.kind.is_regression else (answers >= 0.5).long()
         return labels[:, 0] if known.outputs == 1 else labels
 
@@ -198,6 +200,7 @@ class Learner(ABC, Generic[S]):
             settings=self.settings,
             network=learned.network,
             records=learned.records,
+            attached=self.attached,
             mine=self._marks.setdefault(place.resolve(), set()),
             overwrite=overwrite,
         )
@@ -215,7 +218,7 @@ class Learner(ABC, Generic[S]):
         Safe on untrusted files: any defect raises `ModelFileError`.
         """
         place = Path(path)
-        saved = read(place, torch.device(device), cls.method, cls._private_shape)
+        saved = read(place, usable_device(device), cls.method, cls._private_shape)
         manifest, network = saved.manifest, saved.network
         try:
             named = with_new_names(manifest.settings, cls.settings_type)
@@ -229,6 +232,7 @@ class Learner(ABC, Generic[S]):
         except (msgspec.ValidationError, ValueError, OverflowError, RecursionError) as error:
             raise ModelFileError(f"{path}: its settings are damaged: {error}") from error
         learner._learned = _Learned(network, tuple(manifest.records))
+        learner.attached = saved.attached
         try:
             learner._require_usable()
         except NetworkError as error:
@@ -247,6 +251,7 @@ class Learner(ABC, Generic[S]):
             progress=self.progress,
         )
         other._learned, other._watchers = self._learned, self._watchers
+        other.attached = self.attached
         return other
 
     @final
@@ -354,7 +359,9 @@ class Learner(ABC, Generic[S]):
         """Claim the learner, and set up watchers and checkpoint for one learning."""
         with ExitStack() as held:
             held.enter_context(self._claimed())
-            held.enter_context(torch.enable_grad())  # the caller may have turned gradients off
+            # The caller may have turned gradients off.
+            held.enter_context(torch.inference_mode(False))
+            held.enter_context(torch.enable_grad())
             held.enter_context(_in_float32(self.device))
             title = tasks[0].name if len(tasks) == 1 else "all tasks"
             bar = (held.enter_context(_progress_bar(title)),) if self.progress else ()
@@ -431,8 +438,10 @@ class Learner(ABC, Generic[S]):
     def _checked(self, x: Array, wanted: tuple[int, ...]) -> Tensor:
         inputs = plain_tensor("inputs", x).to(torch.float32)
         if tuple(inputs.shape[1:]) != wanted or inputs.ndim == 0:
+            one = tuple(inputs.shape) == wanted
             raise TaskError(
                 f"inputs must have rows first and then shape {wanted}, not {tuple(inputs.shape)}"
+                + ("; give one row as x[None], and take the one answer" if one else "")
             )
         if not _all_finite(inputs):
             raise TaskError("inputs must be finite in float32; some are NaN, infinite or too large")
@@ -476,6 +485,29 @@ def _listed(tasks: Sequence[str], most: int = 5) -> str:
     named = ", ".join(repr(task if len(task) <= 40 else f"{task[:40]}…") for task in tasks[-most:])
     count = f"{len(tasks)} task{'s'[: len(tasks) > 1]}"
     return f"{count}, {'… ' if len(tasks) > most else ''}{named}"
+
+
+def _require_architecture(architecture: object) -> None:
+    if not hasattr(architecture, "layout"):
+        raise NetworkError(
+            "a learner takes a network made by mlp, convnet or alexnet, such as "
+            f"mlp(784, [312, 128]), not {architecture!r}"
+        )
+
+
+def usable_device(device: str | torch.device) -> torch.device:
+    """The device; refuses one that is not there."""
+    try:
+        chosen = torch.device(device)
+        if chosen.type != "cpu":
+            torch.empty(0, device=chosen)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise SettingError(
+            f"device {str(device)!r} cannot be used here: {reason}; use 'cpu', or install a "
+            "PyTorch that has it"
+        ) from error
+    return chosen
 
 
 def _is_text(name: str) -> bool:

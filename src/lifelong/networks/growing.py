@@ -111,6 +111,7 @@ class LearnedTask:
     kind: Kind
     outputs: int
     private: Tensors
+    first: int = 0  # number of the first class
 
 
 @final
@@ -224,7 +225,7 @@ class GrowingNetwork:
         names = self.architecture.layout.task_owned if private is None else private
         own = network.only(names)
         shared = {name: t for name, t in network.tensors.items() if name not in own}
-        known = LearnedTask(task.name, task.kind, task.outputs, own)
+        known = LearnedTask(task.name, task.kind, task.outputs, own, task.first)
         return replace(self, shared=shared, born=network.born, tasks=(*self.tasks, known))
 
 

@@ -53,9 +53,10 @@ from lifelong.records import TaskRecord
 from lifelong.tasks.task import Kind
 
 FORMAT = "lifelong model"
-VERSION = 4
+VERSION = 5
 OLDEST = 3  # version that is still read
 MANIFEST = "manifest.json"
+ATTACHED = "attached/"  # prefix of tensors that are not the network's
 _TENSORS = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
 
 
@@ -73,6 +74,7 @@ class _Task(msgspec.Struct, forbid_unknown_fields=True):
     kind: Kind
     outputs: int
     private: list[str]
+    first: int = 0
 
 
 @final
@@ -82,6 +84,8 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
     Attributes:
         shapes: of the tensors in the file of tensors.
         bytes, sha256: size and checksum of that file.
+        attached: what a front end keeps with the model, such as what it knows of a table's columns;
+            its tensors are in the same file.
         seal: checksum of the manifest itself.
     """
 
@@ -98,6 +102,7 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
     shapes: dict[str, list[int]]
     bytes: int
     sha256: str
+    attached: dict[str, Any] | None = None
     seal: str = ""
 
     @property
@@ -121,11 +126,21 @@ class _Envelope(msgspec.Struct):
 
 @final
 @dataclass(frozen=True, eq=False)
+class Attached:
+    """What a front end saves with a model: plain data and tensors, which it checks itself."""
+
+    facts: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+
+
+@final
+@dataclass(frozen=True, eq=False)
 class Saved:
-    """A loaded model, and the checksum of its manifest as identity."""
+    """A loaded model, what is attached to it, and the checksum of its manifest as identity."""
 
     manifest: Manifest
     network: GrowingNetwork
+    attached: Attached | None
     mark: str
 
 
@@ -139,13 +154,15 @@ def write(
     records: tuple[TaskRecord, ...],
     mine: set[str],
     overwrite: bool,
+    attached: Attached | None = None,
 ) -> None:
     """Save a model into a directory, which is created if needed.
 
     An existing model is replaced if its mark is in `mine`, or with `overwrite`. The mark of the new
     model is added to `mine`.
     """
-    tensors = _tensors(network)
+    own = {} if attached is None else attached.tensors
+    tensors = {**_tensors(network), **{ATTACHED + name: tensor for name, tensor in own.items()}}
     try:
         content = packed(tensors)
     except LimitError as error:
@@ -158,12 +175,13 @@ def write(
         architecture=_as_sequential(network.architecture),
         settings=msgspec.to_builtins(settings),
         born={group: stamps.tolist() for group, stamps in network.born.items()},
-        tasks=[_Task(t.name, t.kind, t.outputs, sorted(t.private)) for t in network.tasks],
+        tasks=[_Task(t.name, t.kind, t.outputs, sorted(t.private), t.first) for t in network.tasks],
         memory=sorted(network.memory),
         records=list(records),
         shapes={name: list(tensor.shape) for name, tensor in tensors.items()},
         bytes=len(content),
         sha256=digest(content),
+        attached=None if attached is None else msgspec.to_builtins(attached.facts),
     ).sealed()
     text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
     _decoded(path / MANIFEST, text)  # refuses to write what could not be read again
@@ -223,11 +241,21 @@ def read(path: Path, device: torch.device, method: str, private_shape: PrivateSh
     if manifest.method != method:
         raise ModelFileError(f"{path}: holds a {manifest.method}, which {method} cannot load")
     try:
+        attached = _taken(manifest, tensors)
         network = _network(manifest, {name: t.to(device) for name, t in tensors.items()})
         _check_shapes(network, private_shape)
     except (NetworkError, KeyError) as error:
         raise ModelFileError(f"{path}: manifest and tensors do not fit: {error}") from error
-    return Saved(manifest, network, digest(content))
+    return Saved(manifest, network, attached, digest(content))
+
+
+def _taken(manifest: Manifest, tensors: dict[str, Tensor]) -> Attached | None:
+    """What is attached to a model; its tensors are removed from those of the network."""
+    names = [name for name in tensors if name.startswith(ATTACHED)]
+    own = {name.removeprefix(ATTACHED): tensors.pop(name) for name in names}
+    if manifest.attached is None and own:
+        raise NetworkError("there are tensors of an attachment that the manifest does not have")
+    return None if manifest.attached is None else Attached(manifest.attached, own)
 
 
 def _files(path: Path, tries: int = 10) -> tuple[bytes, Manifest, dict[str, Tensor]]:
@@ -380,6 +408,7 @@ def _network(manifest: Manifest, tensors: Mapping[str, Tensor]) -> GrowingNetwor
             task.kind,
             task.outputs,
             {n: tensors[f"task/{number}/{n}"] for n in sorted(task.private, key=place.__getitem__)},
+            task.first,
         )
         for number, task in enumerate(manifest.tasks, 1)
     )
@@ -396,6 +425,8 @@ def _check_tasks(manifest: Manifest) -> None:
         raise NetworkError(f"tasks must have names that differ and are not empty, not {names}")
     if any(task.outputs < 1 for task in manifest.tasks):
         raise NetworkError("there is a task without outputs")
+    if any(task.first not in (0, 1) for task in manifest.tasks):
+        raise NetworkError("there is a task whose classes are numbered neither from 0 nor from 1")
     numbers = [record.number for record in manifest.records]
     if any(not 1 <= number <= len(names) for number in numbers):
         raise NetworkError("there is a record of a task that was not learned")

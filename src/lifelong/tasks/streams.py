@@ -39,6 +39,12 @@ class Stream:
         outputs: Mapping[str, Sequence[str]] | None = None,
         look_alike: bool = False,
     ) -> None:
+        if not isinstance(makers, Mapping) or not all(map(callable, makers.values())):
+            raise TaskError(
+                f"a stream takes functions that make tasks, by the tasks' names, not a "
+                f"{type(makers).__name__} of tasks; give {{task.name: lambda task=task: task for "
+                "task in tasks}"
+            )
         if not makers:
             raise TaskError("a stream needs at least one task, but none was given")
         self._makers = dict(makers)

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias, final
 from lifelong.training.budget import (
     Budget,
     SettingError,
+    plain_numbers,
     renamed,
     require,
     require_one_of,
@@ -88,6 +89,7 @@ class Settings:
     budget: Budget = field(default_factory=Budget)
 
     def __post_init__(self) -> None:
+        plain_numbers(self)
         for name in ("mu", "gamma", "lam", "tau", "sigma"):
             require(name, getattr(self, name), "0 or more", lambda v: v >= 0)
         require("head_l1", self.head_l1, "above 0", lambda v: v > 0)
