@@ -3,20 +3,20 @@
 import http.client
 import json
 import logging
-import shutil
 import socket
 import threading
 import time
 from contextlib import contextmanager
 
 import numpy as np
+import pandas as pd
 import pytest
 import uvicorn
 
 from builders import inputs_for, quick, small_convnet, small_mlp, stream_for
-from lifelong import DEN, Task
+from lifelong import DEN, Budget, LifelongClassifier, LifelongRegressor, Task
 from lifelong.cli.main import main
-from lifelong.deployment import serving
+from lifelong.deployment import answering, serving
 from lifelong.deployment.serving import make_app
 
 X = inputs_for(small_mlp(), 3)
@@ -183,7 +183,7 @@ def test_an_error_of_ours_is_logged_and_not_told(model, monkeypatch, caplog):
     def breaks(*_):
         raise ZeroDivisionError("secret of the server")
 
-    monkeypatch.setattr(serving, "_answered", breaks)
+    monkeypatch.setattr(answering._OfLearner, "answer", breaks)
     with running(model) as ask:
         status, found = ask({"task": "task 1", "rows": ROWS})
         assert status == 500
@@ -211,11 +211,12 @@ def test_a_newer_model_is_taken_over_and_a_broken_one_is_not(tmp_path, caplog):
         status, found = ask({"task": "task 2", "rows": ROWS})
         assert status == 200
         assert found["labels"] == learner.predict(X, task="task 2").tolist()
-        (tmp_path / "manifest.json").write_text("{}")
+        (tmp_path / "aside").write_text("{}")
+        (tmp_path / "aside").rename(tmp_path / "manifest.json")
         until(lambda: 'outcome="failed"} 1.0' in ask(path="/metrics", method="GET")[1])
         assert ask({"task": "task 2", "rows": ROWS}) == (200, found)
         assert "served on" in caplog.text
-        shutil.rmtree(tmp_path)
+        (tmp_path / "manifest.json").unlink()
         until(lambda: 'outcome="failed"} 2.0' in ask(path="/metrics", method="GET")[1])
         assert ask({"task": "task 2", "rows": ROWS}) == (200, found)
 
@@ -260,6 +261,91 @@ def test_images_and_numbers_are_served_too(tmp_path):
     assert status == 200
     expected = learner.predict(x[:2], task="mean")
     np.testing.assert_array_equal(np.float32(found["predictions"]), expected)
+
+
+def months(front=LifelongClassifier):
+    """A table of numbers, text and gaps, and an estimator that has learned two months of it."""
+    generator = np.random.default_rng(0)
+    size = generator.normal(size=60)
+    kind = np.where(generator.random(60) < 0.5, "new", "old").astype(object)
+    kind[::7] = None
+    table = pd.DataFrame({"size": size * 1000, "kind": kind, "flag": size > 0.3})
+    high = np.where(size + (kind == "new") > 0.5, "high", "low")
+    y = high if front is LifelongClassifier else size * 7 + 100
+    estimator = front(network=(8,), budget=Budget(steps=40))
+    estimator.partial_fit(table, y, task="march")
+    estimator.partial_fit(table.assign(size=table["size"] + 20_000), y, task="april")
+    return table, estimator
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    table, estimator = months()
+    path = tmp_path_factory.mktemp("months")
+    estimator.save(path)
+    with running(path) as asked:
+        yield table[:9], estimator, asked
+
+
+def records(table):
+    return json.loads(table.to_json(orient="records"))
+
+
+def test_rows_of_a_table_are_answered_by_name_or_in_order(tables):
+    table, estimator, ask = tables
+    status, found = ask({"task": "march", "rows": records(table)})
+    assert status == 200
+    assert found["labels"] == estimator.predict(table, task="march").tolist()
+    assert found["classes"] == ["high", "low"]
+    expected = estimator.predict_proba(table, task="march")
+    np.testing.assert_allclose(found["probabilities"], expected, atol=1e-9)
+    ordered = json.loads(table.to_json(orient="values"))
+    assert ask({"task": "march", "rows": ordered}) == (200, found)
+    swapped = [dict(reversed(row.items())) for row in records(table)]
+    assert ask({"task": "march", "rows": swapped}) == (200, found)
+    assert ask(path="/health", method="GET")[1]["columns"] == ["size", "kind", "flag"]
+
+
+def test_the_task_of_rows_of_a_table_is_found(tables):
+    table, estimator, ask = tables
+    status, found = ask({"rows": records(table)})
+    assert status == 200
+    names, sure = estimator.find_task(table)
+    assert found["tasks"] == names.tolist()
+    np.testing.assert_allclose(found["sure"], sure)
+    assert found["labels"] == estimator.predict(table).tolist()
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([], "there are no rows"),
+        ([{"size": 1, "kind": "new"}], "columns are missing: 'flag'"),
+        ([{"size": 1, "kind": "new", "flag": True, "x": 1}], "columns are new: 'x'"),
+        ([[1, "new", True], [1, "new"]], "same columns"),
+        ([[1, "new", True], {"size": 1, "kind": "new", "flag": True}], "same columns"),
+        ([{"size": 1, "kind": "n", "flag": 1}, {"size": 1, "kind": "n", "x": 1}], "same columns"),
+        ([[1, "new"]], "same columns"),
+        ([["text", "new", True]], "column 'size': holds text"),
+        ([[1, ["new"], True]], "a request is"),
+        ([[1e999, "new", True]], "a request is"),
+    ],
+)
+def test_rows_that_are_not_of_the_table_are_refused(tables, rows, message):
+    body = json.dumps({"task": "march", "rows": rows}).replace("Infinity", "1e999")
+    status, found = tables[2](body.encode())
+    assert status == 400
+    assert message in found["error"]
+
+
+def test_a_regressor_answers_in_the_unit_of_its_labels(tmp_path):
+    table, estimator = months(LifelongRegressor)
+    estimator.save(tmp_path)
+    with running(tmp_path) as ask:
+        status, found = ask({"task": "april", "rows": records(table[:3])})
+    assert status == 200
+    expected = estimator.predict(table[:3], task="april")
+    np.testing.assert_allclose(found["predictions"], expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def answer_name(known: LearnedTask) -> str:
 
 def labels_of(known: LearnedTask) -> list[int]:
     """The label that each output of a softmax stands for."""
-    return list(range(known.outputs))
+    return list(range(known.first, known.first + known.outputs))
 
 
 def labels_from(known: LearnedTask, probabilities: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -10,18 +10,13 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import msgspec
-import numpy as np
 
-from lifelong.deployment.facts import answer_name, labels_from
+from lifelong.deployment.answering import Answering, RefusedError, load_answering
 from lifelong.extras import require_extra
-from lifelong.learners.base import AnyLearner
-from lifelong.learners.registry import load_model
-from lifelong.persistence.files import NOT_DECODED
 from lifelong.persistence.models import MANIFEST, ModelFileError
 from lifelong.printing import printable
 from lifelong.tasks.task import TaskError
@@ -54,14 +49,6 @@ _LOG = logging.getLogger("lifelong.serving")
 _FAILED = {"error": "an error of the server; its log says which"}
 
 
-class _RefusedError(Exception):
-    """A request that cannot be answered: a status, and what to tell."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
 @final
 class ServedModel:
     """The model in a directory, and the newest one that was saved there."""
@@ -69,19 +56,19 @@ class ServedModel:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._seen = self._stamp()
-        self.learner: AnyLearner = load_model(path)
+        self.answering: Answering = load_answering(path)
 
     def reload(self) -> bool | None:
         """Load the model if another was saved: whether there was one; None if it cannot be read.
 
-        Whoever has taken `learner` before goes on with the old one.
+        Whoever has taken `answering` before goes on with the old one.
         """
         stamp = self._stamp()
         if stamp == self._seen:
             return False
         self._seen = stamp  # before loading: what is saved meanwhile is seen next time
         try:
-            self.learner = load_model(self._path)
+            self.answering = load_answering(self._path)
         except ModelFileError as error:
             _LOG.error("the model before it is served on: %s", printable(error))
             return None
@@ -159,7 +146,7 @@ class _Endpoints:
     def __init__(self, model: ServedModel, poll: float, most_bytes: int) -> None:
         self._model, self._poll, self._most_bytes = model, poll, most_bytes
         self._metrics = _Metrics()
-        self._metrics.tasks.set(len(model.learner.tasks))
+        self._metrics.tasks.set(len(model.answering.tasks))
 
     @asynccontextmanager
     async def reloading(self, _app: Starlette) -> AsyncIterator[None]:
@@ -182,26 +169,24 @@ class _Endpoints:
                 loaded = None
             if loaded is not False:
                 self._metrics.loads.labels("failed" if loaded is None else "ok").inc()
-                self._metrics.tasks.set(len(self._model.learner.tasks))
+                self._metrics.tasks.set(len(self._model.answering.tasks))
 
     async def predict(self, request: Request) -> Response:
         """Answers for the rows of a request."""
         began = time.perf_counter()
-        learner = self._model.learner  # the same for the whole request
+        answering = self._model.answering  # the same for the whole request
         task, status = "", 500
         try:
-            body = await self._body(request)
-            asked = _decoded(body, len(learner.network.architecture.layout.inputs))
-            task = _task(learner, asked.task)
-            rows = _rows(asked.rows)
-            if len(rows) <= AT_ONCE_ROWS:
-                found = _answered(learner, task, rows)
+            asked = answering.read(await self._body(request))
+            task = asked.task or ""
+            if asked.count <= AT_ONCE_ROWS:
+                found = answering.answer(asked)
             else:
-                found = await asyncio.to_thread(_answered, learner, task, rows)
-            self._metrics.rows.labels(task).inc(len(rows))
+                found = await asyncio.to_thread(answering.answer, asked)
+            self._metrics.rows.labels(task).inc(asked.count)
             status = 200
             return _json(found)
-        except _RefusedError as refusal:
+        except RefusedError as refusal:
             status = refusal.status
             return _json({"error": str(refusal)}, status)
         except TaskError as error:
@@ -219,10 +204,7 @@ class _Endpoints:
 
     async def health(self, _request: Request) -> Response:
         """That it serves, and what."""
-        learner = self._model.learner
-        inputs = learner.network.architecture.layout.inputs
-        about = {"status": "ok", "method": learner.method, "tasks": learner.tasks, "inputs": inputs}
-        return _json(about)
+        return _json({"status": "ok", **self._model.answering.about()})
 
     async def metrics(self, _request: Request) -> Response:
         """Counters in Prometheus's text format."""
@@ -230,12 +212,12 @@ class _Endpoints:
 
     async def _body(self, request: Request) -> bytes:
         if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-            raise _RefusedError(415, "rows come as JSON: send content-type application/json")
+            raise RefusedError(415, "rows come as JSON: send content-type application/json")
         parts, size = [], 0
         async for part in request.stream():
             size += len(part)
             if size > self._most_bytes:
-                raise _RefusedError(
+                raise RefusedError(
                     413, f"a request may have {self._most_bytes:,} bytes; send fewer rows at once"
                 )
             parts.append(part)
@@ -262,54 +244,6 @@ class _Metrics:
             "lifelong_model_loads", "Newly saved models", ["outcome"], registry=registry
         )
         self.tasks = Gauge("lifelong_tasks", "Tasks that the model knows", registry=registry)
-
-
-@lru_cache(maxsize=8)
-def _decoder(dims: int) -> "msgspec.json.Decoder[Any]":
-    """Of requests for inputs of so many dims: numbers only, and no member that is not known."""
-    rows: Any = float
-    for _ in range(dims + 1):
-        rows = list[rows]
-    members: list[Any] = [("rows", rows), ("task", str | None, None)]
-    return msgspec.json.Decoder(msgspec.defstruct("Asked", members, forbid_unknown_fields=True))
-
-
-def _decoded(body: bytes, dims: int) -> Any:
-    try:
-        return _decoder(dims).decode(body)
-    except NOT_DECODED as error:
-        raise _RefusedError(
-            400,
-            f'a request is {{"task": NAME, "rows": [[numbers], ...]}}: {error}',
-        ) from error
-
-
-def _task(learner: AnyLearner, asked: str | None) -> str:
-    tasks = learner.tasks
-    if asked in tasks:
-        return asked
-    if asked is None and len(tasks) == 1:
-        return tasks[0]
-    known = ", ".join(map(repr, tasks[:20])) + (", …" if len(tasks) > 20 else "")
-    came = "no task was named" if asked is None else f"no task is named {asked[:100]!r}"
-    raise _RefusedError(404 if asked is not None else 400, f"{came}; there are {known or 'none'}")
-
-
-def _rows(given: list[Any]) -> np.ndarray[Any, Any]:
-    try:
-        with np.errstate(over="ignore"):  # what is infinite in float32 is refused with the rows
-            return np.array(given, dtype=np.float32)
-    except ValueError as error:
-        raise _RefusedError(400, "all rows must have the same number of values") from error
-
-
-def _answered(learner: AnyLearner, task: str, rows: np.ndarray[Any, Any]) -> dict[str, Any]:
-    known, _ = learner.predictor(task)
-    if known.kind.is_regression:
-        return {"task": task, "predictions": learner.predict(rows, task=task).tolist()}
-    answers = learner.predict_proba(rows, task=task).cpu().numpy()
-    labels = labels_from(known, answers).tolist()
-    return {"task": task, "labels": labels, answer_name(known): answers.tolist()}
 
 
 def _json(value: object, status: int = 200) -> Response:
