@@ -4,7 +4,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch import device as Device
+
     from lifelong.estimator import LifelongClassifier, LifelongRegressor
+    from lifelong.learners.base import AnyLearner
     from lifelong.learners.den import DEN, Settings
     from lifelong.networks.sequential import alexnet, convnet, mlp
     from lifelong.tasks.task import Kind, Task, TaskError
@@ -21,6 +26,7 @@ __all__ = [
     "TaskError",
     "alexnet",
     "convnet",
+    "load",
     "mlp",
 ]
 
@@ -31,6 +37,18 @@ _HOMES = {
     "lifelong.tasks.task": ("Kind", "Task", "TaskError"),
     "lifelong.training.budget": ("Budget",),
 }
+
+
+def load(
+    path: "str | Path", *, device: "str | Device" = "cpu", progress: bool = False
+) -> "AnyLearner":
+    """Read a saved model of any method: the learner that `save` wrote.
+
+    Safe on untrusted files, as `Learner.load` is.
+    """
+    from lifelong.learners.registry import load_model  # here, since it imports torch
+
+    return load_model(path, device=device, progress=progress)
 
 
 def __getattr__(name: str) -> object:

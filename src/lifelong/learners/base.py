@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import ClassVar, Generic, Protocol, Self, TypeVar, final
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeAlias, TypeVar, final
 
 import msgspec
 import numpy as np
@@ -33,7 +33,8 @@ from lifelong.tasks.task import (
     plain_tensor,
 )
 from lifelong.training.budget import SettingError, with_new_names
-from lifelong.training.loop import Progress, TrainingContext, TrainingError
+from lifelong.training.loop import TrainingContext, TrainingError
+from lifelong.watching.events import Event, TaskBegan, TaskEnded, TaskFailed, Validated, Watcher
 
 CHUNK = 4096  # rows predicted at once, to bound memory
 
@@ -61,6 +62,10 @@ class Predictor(Protocol):
 
     def multiply_adds(self) -> int: ...
 
+    def with_tensors(self, tensors: Tensors) -> "Predictor":
+        """The same function of other tensors, under the same names."""
+        ...
+
 
 class Learner(ABC, Generic[S]):
     """A network that learns tasks one after another.
@@ -87,6 +92,7 @@ class Learner(ABC, Generic[S]):
         _require_storable(self.settings, self.seed)
         self.device = usable_device(device)
         self.progress = progress
+        self._watchers: tuple[Watcher, ...] = ()
         self._learned = _Learned(GrowingNetwork(architecture), ())
         self.attached: Attached | None = None  # what a front end saves with the model
         self._learning = False
@@ -249,9 +255,18 @@ class Learner(ABC, Generic[S]):
             device=self.device,
             progress=self.progress,
         )
-        other._learned = self._learned
+        other._learned, other._watchers = self._learned, self._watchers
         other.attached = self.attached
         return other
+
+    @final
+    def watch(self, watcher: Watcher) -> None:
+        """From now on tell this function what happens while tasks are learned.
+
+        See `lifelong.watching`. An exception that it raises ends the learning, which then changes
+        nothing.
+        """
+        self._watchers = (*self._watchers, watcher)
 
     def _require_usable(self) -> None:
         """Refuse, by a `NetworkError`, a network from a file that this method would not have made.
@@ -281,6 +296,24 @@ class Learner(ABC, Generic[S]):
     def tasks(self) -> tuple[str, ...]:
         """Names of the tasks learned, in order."""
         return tuple(known.name for known in self.network.tasks)
+
+    def __repr__(self) -> str:
+        network = self.network
+        widths = {group: len(born) for group, born in network.born.items()}
+        units = ", ".join(
+            f"{group} {widths.get(group, base)}"
+            for group, base in network.architecture.layout.groups.items()
+        )
+        size = parameters(network.everything())
+        return (
+            f"<{self.method}: {_listed(self.tasks)}; inputs {network.architecture.layout.inputs}, "
+            f"{units}; {size:,} parameters; seed {self.seed}>"
+        )
+
+    @final
+    def predictor(self, task: str) -> tuple[LearnedTask, Predictor]:
+        """What a task's outputs mean, and the network that serves it."""
+        return self._serve(task)
 
     def _serve(self, task: str) -> tuple[LearnedTask, Predictor]:
         network = self.network
@@ -328,7 +361,7 @@ class Learner(ABC, Generic[S]):
     def _context(
         self, what: str, tasks: Sequence[Task], checkpoint: str | Path | None
     ) -> Iterator[TrainingContext]:
-        """Claim the learner, and set up progress bar and checkpoint for one learning."""
+        """Claim the learner, and set up watchers and checkpoint for one learning."""
         with ExitStack() as held:
             held.enter_context(self._claimed())
             # The caller may have turned gradients off.
@@ -336,16 +369,20 @@ class Learner(ABC, Generic[S]):
             held.enter_context(torch.enable_grad())
             held.enter_context(_in_float32(self.device))
             title = tasks[0].name if len(tasks) == 1 else "all tasks"
-            progress = held.enter_context(_progress_bar(title)) if self.progress else None
-            if checkpoint is None:
-                yield TrainingContext(progress)
-                return
-            about = self._about(what, tasks)
-            saved = held.enter_context(Checkpoint.at(Path(checkpoint), about))
+            bar = (held.enter_context(_progress_bar(title)),) if self.progress else ()
+            saved = None
+            if checkpoint is not None:
+                about = self._about(what, tasks)
+                saved = held.enter_context(Checkpoint.at(Path(checkpoint), about))
+            context = TrainingContext((*bar, *self._watchers), saved, title)
+            number = len(self.tasks) + 1 if len(tasks) == 1 else len(tasks)
+            context.tell(TaskBegan(self.method, title, number))
             try:
-                yield TrainingContext(progress, saved)
-            except TrainingError:
-                saved.remove()  # resuming would end in the same error
+                yield context
+            except BaseException as error:
+                if saved is not None and isinstance(error, TrainingError):
+                    saved.remove()  # resuming would end in the same error
+                context.tell(TaskFailed(self.method, title, str(error) or type(error).__name__))
                 raise
 
     @contextmanager
@@ -376,6 +413,9 @@ class Learner(ABC, Generic[S]):
             )
         if context.checkpoint is not None:
             context.checkpoint.complete()
+        units = {group: len(born) for group, born in network.born.items()}
+        size, count = parameters(network.everything()), len(network.tasks)
+        context.tell(TaskEnded(self.method, context.task, count, units, size))
         # One assignment, so that another thread sees the state before or after, never a mixture.
         self._learned = _Learned(network, records)
         self._unsaved = context.checkpoint
@@ -413,6 +453,9 @@ class Learner(ABC, Generic[S]):
         return inputs
 
 
+AnyLearner: TypeAlias = Learner[Any]  # of whatever method
+
+
 def _in_float32(device: torch.device) -> AbstractContextManager[object]:
     """Who calls may have turned autocast on: it would round to half precision on the way."""
     if not torch.is_autocast_enabled(device.type):
@@ -438,6 +481,15 @@ def _require_storable(settings: object, seed: int) -> None:
             f"settings must be plain numbers, words and lists, for a model file to hold them: "
             f"{error}; use float(...), int(...) or list(...)"
         ) from error
+
+
+def _listed(tasks: Sequence[str], most: int = 5) -> str:
+    """The last few by name; their escapes make them safe to print."""
+    if not tasks:
+        return "no task yet"
+    named = ", ".join(repr(task if len(task) <= 40 else f"{task[:40]}…") for task in tasks[-most:])
+    count = f"{len(tasks)} task{'s'[: len(tasks) > 1]}"
+    return f"{count}, {'… ' if len(tasks) > most else ''}{named}"
 
 
 def _require_architecture(architecture: object) -> None:
@@ -493,13 +545,15 @@ _LINKS: Mapping[Kind, Callable[[Tensor], Tensor]] = {
 
 
 @contextmanager
-def _progress_bar(task: str) -> Iterator[Progress]:
+def _progress_bar(task: str) -> Iterator[Watcher]:
     title = TextColumn("{task.description}", markup=False)
     columns = (title, *Bars.get_default_columns()[1:])
     with Bars(*columns, console=Terminal(), transient=True) as bars:
         bar = bars.add_task(task)
 
-        def show(stage: str, done: int, most: int) -> None:
-            bars.update(bar, description=stage, completed=done, total=most)
+        def show(event: Event) -> None:
+            if isinstance(event, Validated):
+                most = event.most_steps
+                bars.update(bar, description=event.stage, completed=event.step, total=most)
 
         yield show

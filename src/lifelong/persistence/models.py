@@ -275,10 +275,6 @@ def _taken(manifest: Manifest, tensors: dict[str, Tensor]) -> Attached | None:
 
 def _files(path: Path, tries: int = 10) -> tuple[bytes, Manifest, dict[str, Tensor]]:
     """Manifest and tensors of the same save."""
-    if path.is_dir() and not (path / MANIFEST).exists() and not (path / MANIFEST).is_symlink():
-        raise ModelFileError(
-            f"{path}: not a saved model: it has no {MANIFEST}; give a directory that `save` wrote"
-        )
     content = _content(path / MANIFEST, most=MOST)
     manifest = _decoded(path / MANIFEST, content)
     try:
@@ -368,6 +364,11 @@ def _content(file: Path, *, size: int | None = None, most: int | None = None) ->
     try:
         return read_file(file, size, most)
     except OSError as error:
+        if file.name == MANIFEST and isinstance(error, FileNotFoundError | NotADirectoryError):
+            raise ModelFileError(
+                f"{file.parent}: not a saved model: it has no {MANIFEST}; give the directory that "
+                "`save` wrote"
+            ) from error
         raise ModelFileError(f"{file}: cannot be read: {error.strerror}") from error
     except MemoryError as error:
         raise ModelFileError(f"{file}: larger than the memory that there is") from error
