@@ -3,6 +3,7 @@
 import copy
 import os
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -110,12 +111,15 @@ def test_a_learn_that_was_stopped_goes_on_to_the_bit(name, tmp_path):
     assert resumed == sum(stage.steps for stage in expected.records[-1].stages) / BUDGET.check_every
 
 
+IN_EPOCHS = replace(BUDGET, epochs=8, optimizer="sgd", momentum=0.9, weight_decay=0.01)
 METHODS: dict[str, Callable[[], Learner]] = {
     "EWC": lambda: EWC(small_mlp(), EWCSettings(budget=BUDGET)),
     "SI": lambda: SI(small_mlp(), SISettings(budget=BUDGET)),
     "IMM": lambda: IMM(small_mlp(), IMMSettings(budget=BUDGET)),
     "Progressive": lambda: Progressive(small_mlp(), ProgressiveSettings(budget=BUDGET)),
     "Single": lambda: Single(small_mlp(), TrainingSettings(budget=BUDGET)),
+    "SGD": lambda: SI(small_mlp(), SISettings(budget=IN_EPOCHS)),
+    "SGD carried": lambda: EWC(small_mlp(), EWCSettings(budget=IN_EPOCHS, adam="carried")),
 }
 
 
