@@ -16,7 +16,13 @@ from rich.progress import Progress as Bars
 from rich.progress import TextColumn
 from torch import Tensor
 
-from lifelong.networks.growing import GrowingNetwork, LearnedTask, nonzero, parameters
+from lifelong.networks.growing import (
+    GrowingNetwork,
+    LearnedTask,
+    nonzero,
+    parameters,
+    stored_bytes,
+)
 from lifelong.networks.layout import Architecture, NetworkError, Tensors
 from lifelong.persistence.checkpoint import Checkpoint
 from lifelong.persistence.files import MOST_NAME, digest_of
@@ -161,6 +167,22 @@ class Learner(ABC, Generic[S]):
         _, served = self._serve(as_of if as_of is not None else last)
         kept = served.tensors if as_of is not None else self.network.everything()
         return Capacity(parameters(kept), nonzero(kept), served.multiply_adds())
+
+    @final
+    def stored_bytes(self) -> int:
+        """Bytes of all that predictions need: tensors, and masks as bits."""
+        return stored_bytes({**self.network.everything(), **self._serving_memory()})
+
+    @final
+    def learning_bytes(self) -> int:
+        """Bytes of what is kept only to learn the next task, such as the importance of weights."""
+        serving = self._serving_memory()
+        memory = self.network.memory
+        return stored_bytes({name: t for name, t in memory.items() if name not in serving})
+
+    def _serving_memory(self) -> Tensors:
+        """The part of the network's memory that predictions need."""
+        return {}
 
     @final
     def relative_capacity(self) -> float:

@@ -17,7 +17,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from lifelong.networks.growing import OWN, GrowingNetwork, LearnedTask
+from lifelong.networks.growing import BITS, OWN, GrowingNetwork, LearnedTask
 from lifelong.networks.layout import Architecture, NetworkError
 from lifelong.networks.sequential import (
     Convolution,
@@ -296,7 +296,8 @@ def _in_this_version(members: dict[str, Any]) -> dict[str, Any]:
 
 def _read_tensors(file: Path, manifest: Manifest) -> dict[str, Tensor]:
     # Nothing is read that is larger than it says, and nothing says more than it has.
-    if 4 * sum(map(math.prod, manifest.shapes.values())) > manifest.bytes:
+    sizes = ((name, math.prod(shape)) for name, shape in manifest.shapes.items())
+    if sum(n if name.startswith(f"memory/{BITS}") else 4 * n for name, n in sizes) > manifest.bytes:
         raise ModelFileError(f"{file}: too small for the tensors that the manifest lists")
     content = _content(file, size=manifest.bytes)
     if digest(content) != manifest.sha256:
@@ -435,13 +436,17 @@ def _check_shapes(network: GrowingNetwork, private_shape: PrivateShape) -> None:
     for name, tensor in network.memory.items():
         free = tensor.ndim == 0 or name.startswith(OWN)  # a count, or of the method's own shape
         about = tensor if free else network.shared[name.rpartition("/")[2]]
-        _check_shape(tensor, tuple(about.shape), name)
+        dtype = torch.uint8 if name.startswith(BITS) else torch.float32
+        _check_shape(tensor, tuple(about.shape), name, dtype)
 
 
-def _check_shape(tensor: Tensor, expected: tuple[int, ...], name: str) -> None:
-    if tuple(tensor.shape) != expected or tensor.dtype != torch.float32:
+def _check_shape(
+    tensor: Tensor, expected: tuple[int, ...], name: str, dtype: torch.dtype = torch.float32
+) -> None:
+    if tuple(tensor.shape) != expected or tensor.dtype != dtype:
+        wanted = str(dtype).removeprefix("torch.")
         raise NetworkError(
-            f"{name} is {tensor.dtype} of shape {tuple(tensor.shape)}, not float32 of {expected}"
+            f"{name} is {tensor.dtype} of shape {tuple(tensor.shape)}, not {wanted} of {expected}"
         )
     if not bool(torch.isfinite(tensor).all()):
         raise NetworkError(f"{name} holds numbers that are not finite")

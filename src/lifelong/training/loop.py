@@ -59,12 +59,18 @@ class TrainingError(ArithmeticError):
 @final
 @dataclass(frozen=True, eq=False)
 class TaskObjective:
-    """The objective of one task: forward pass, loss, training and validation rows."""
+    """The objective of one task: forward pass, loss, training and validation rows.
+
+    Attributes:
+        validated: the forward pass in validation, if it is another than in training: that of the
+            network which will be kept, where training relaxes it.
+    """
 
     forward: Callable[[Tensors, Any], Tensor]
     loss: Loss
     train: Batches
     valid: Batches
+    validated: Callable[[Tensors, Any], Tensor] | None = field(default=None, kw_only=True)
 
 
 class StepHook(Protocol):
@@ -228,9 +234,9 @@ def validation_loss(objectives: Sequence[TaskObjective], tensors: Tensors) -> fl
 
 
 def _mean_loss(objective: TaskObjective, tensors: Tensors) -> float:
+    forward = objective.validated or objective.forward
     sums = [
-        objective.loss(objective.forward(tensors, x), y) * len(y)
-        for x, y in objective.valid.batches(4096)
+        objective.loss(forward(tensors, x), y) * len(y) for x, y in objective.valid.batches(4096)
     ]
     return float(torch.stack(sums).sum()) / len(objective.valid)
 
