@@ -21,14 +21,13 @@ from lifelong.networks.growing import (
     LearnedTask,
     nonzero,
     parameters,
-    stored_bytes,
 )
 from lifelong.networks.layout import Architecture, NetworkError, Tensors
 from lifelong.persistence.checkpoint import Checkpoint
 from lifelong.persistence.files import MOST_NAME, digest_of
 from lifelong.persistence.models import ModelFileError, checksum, not_finite, read, write
 from lifelong.printing import Terminal
-from lifelong.records import Capacity, TaskRecord
+from lifelong.records import BYTES, Capacity, TaskRecord
 from lifelong.tasks.task import (
     Array,
     Examples,
@@ -165,20 +164,27 @@ class Learner(ABC, Generic[S]):
             return Capacity(0, 0, 0)
         last = self.network.tasks[-1].name
         _, served = self._serve(as_of if as_of is not None else last)
-        kept = served.tensors if as_of is not None else self.network.everything()
-        return Capacity(parameters(kept), nonzero(kept), served.multiply_adds())
+        if as_of is not None:
+            kept = served.tensors
+            return Capacity(parameters(kept), nonzero(kept), served.multiply_adds())
+        patches = {name: patch.values for name, patch in self.network.patches().items()}
+        numbers = {n: t for n, t in self._serving_memory().items() if t.is_floating_point()}
+        kept = {**self.network.everything(), **patches, **numbers}
+        return Capacity(
+            parameters(kept), nonzero(kept), served.multiply_adds(), self._stored_bytes()
+        )
 
-    @final
-    def stored_bytes(self) -> int:
-        """Bytes of all that predictions need: tensors, and masks as bits."""
-        return stored_bytes({**self.network.everything(), **self._serving_memory()})
+    def _stored_bytes(self) -> int:
+        """Bytes of all that predictions need: tensors, patches, and masks as bits."""
+        tensors = {**self.network.everything(), **self._serving_memory()}.values()
+        patches = self.network.patches().values()
+        return sum(tensor.nbytes for tensor in tensors) + sum(p.nbytes for p in patches)
 
     @final
     def learning_bytes(self) -> int:
         """Bytes of what is kept only to learn the next task, such as the importance of weights."""
         serving = self._serving_memory()
-        memory = self.network.memory
-        return stored_bytes({name: t for name, t in memory.items() if name not in serving})
+        return sum(t.nbytes for name, t in self.network.memory.items() if name not in serving)
 
     def _serving_memory(self) -> Tensors:
         """The part of the network's memory that predictions need."""
@@ -186,8 +192,8 @@ class Learner(ABC, Generic[S]):
 
     @final
     def relative_capacity(self) -> float:
-        """Parameters relative to the base network with one head per task (DNN-MTL)."""
-        return self.capacity().parameters / self.network.base_parameters()
+        """Bytes relative to the base network with one head per task (DNN-MTL)."""
+        return self.capacity().bytes / (BYTES * self.network.base_parameters())
 
     @final
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:

@@ -67,5 +67,5 @@ def test_a_strength_out_of_range_is_refused(changes, says):
 
 def test_bytes_count_only_the_weights_that_are_there():
     cheap, dear = learned(lam1=1.0), learned(lam1=0.001)
-    assert cheap.stored_bytes() < dear.stored_bytes()
+    assert cheap.capacity().bytes < dear.capacity().bytes
     assert torch.is_tensor(cheap.network.memory["own/bits/2/hidden1.weight"])

@@ -71,7 +71,7 @@ def test_packnet_stores_the_owners_in_as_few_bits_as_their_number_takes():
         digits = number.bit_length()
         own = number * (10 + 7 + 7 + 1)
         bits = digits * (-(-60 // 8) + -(-70 // 8))
-        assert learner.stored_bytes() == 4 * (weights + own) + bits
+        assert learner.capacity().bytes == 4 * (weights + own) + bits
 
 
 @every_network

@@ -230,5 +230,5 @@ def test_the_bytes_are_those_of_the_file(method, tmp_path):
     (file,) = tmp_path.glob("*.safetensors")
     content = file.read_bytes()
     data = len(content) - 8 - int.from_bytes(content[:8], "little")
-    assert learner.stored_bytes() + learner.learning_bytes() == data
-    assert learner.stored_bytes() > 0
+    assert learner.capacity().bytes + learner.learning_bytes() == data
+    assert learner.capacity().bytes > 0
