@@ -16,7 +16,12 @@ from rich.progress import Progress as Bars
 from rich.progress import TextColumn
 from torch import Tensor
 
-from lifelong.networks.growing import GrowingNetwork, LearnedTask, nonzero, parameters
+from lifelong.networks.growing import (
+    GrowingNetwork,
+    LearnedTask,
+    nonzero,
+    parameters,
+)
 from lifelong.networks.layout import Architecture, NetworkError, Tensors
 from lifelong.persistence.checkpoint import Checkpoint
 from lifelong.persistence.files import MOST_NAME, digest_of
@@ -180,10 +185,20 @@ class Learner(ABC, Generic[S]):
         if as_of is not None:
             kept = served.tensors
             return Capacity(parameters(kept), nonzero(kept), served.multiply_adds())
-        stored = self.network.stored()
-        kept = {n: tensor for n, tensor in stored.items() if tensor.dtype != torch.uint8}
+        stored = {**self.network.stored(), **self._serving_memory()}
+        kept = {n: tensor for n, tensor in stored.items() if tensor.is_floating_point()}
         size = sum(tensor.nbytes for tensor in stored.values())
         return Capacity(parameters(kept), nonzero(kept), served.multiply_adds(), size)
+
+    @final
+    def learning_bytes(self) -> int:
+        """Bytes of what is kept only to learn the next task, such as the importance of weights."""
+        serving = self._serving_memory()
+        return sum(t.nbytes for name, t in self.network.memory.items() if name not in serving)
+
+    def _serving_memory(self) -> Tensors:
+        """The part of the network's memory that predictions need."""
+        return {}
 
     @final
     def relative_capacity(self) -> float:
