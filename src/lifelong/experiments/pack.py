@@ -1,7 +1,7 @@
 """Pack finished runs into one compressed file per data set; migrate runs of version 0.1."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -131,7 +131,9 @@ def carried_over(stored: StoredRun) -> StoredRun:
     kind = method_named(experiment.configuration.method).learner.settings_type
 
     def current(settings: Mapping[str, Any]) -> dict[str, Any]:
-        complete = msgspec.convert(with_new_names(settings, kind), kind)
+        found = msgspec.convert(with_new_names(settings, kind), kind)
+        # Made anew, because msgspec leaves the defaults of what is missing out of the object.
+        complete = replace(found, budget=replace(found.budget))
         return msgspec.json.decode(msgspec.json.encode(complete), type=dict[str, Any])
 
     settings = current(experiment.configuration.settings)
