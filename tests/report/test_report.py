@@ -192,19 +192,20 @@ def test_methods_are_the_mean_and_deviation_of_their_seeds(runs, html):
     auroc = [run.summary.auroc for run in runs if run.method == "DEN"]
     forgetting = [100 * (run.summary.forgetting or 0) for run in runs if run.method == "DNN-STL"]
     assert cells[0] == f"{np.mean(auroc):.4f} ± {np.std(auroc, ddof=1):.4f}"
-    assert cells[8 + 2] == f"{np.mean(forgetting):.2f} ± {np.std(forgetting, ddof=1):.2f}"
-    assert cells[7] == "2"
+    assert cells[9 + 2] == f"{np.mean(forgetting):.2f} ± {np.std(forgetting, ddof=1):.2f}"
+    assert cells[8] == "2"
 
 
 def test_one_seed_is_shown_as_it_is(runs):
     run = runs[0]
     s = run.summary
     cells = re.findall(r"<td>(.*?)</td>", page([run]).split('id="methods"')[1])
-    assert cells[:8] == [
+    assert cells[:9] == [
         f"{s.auroc:.4f}",
         f"{s.accuracy:.4f}",
         forgetting_points(s.forgetting),
         f"{s.capacity:.2f}",
+        f"{s.bytes:,}",
         f"{s.parameters:,}",
         f"{s.nonzero:,}",
         f"{s.seconds:.1f}",
@@ -342,12 +343,14 @@ def test_the_numbers_behind_scores_and_cost_are_the_stored_ones(opened, runs, ht
     by_task = {tuple(line[:2]): line[2] for line in seen.table("tasks")[1:]}
     scores = [run.scores["auroc"][1] for run in runs if run.method == "DNN-STL"]
     assert by_task[EVIL, "DNN-STL"] == f"{np.mean(scores):.4f}"
-    sizes = {tuple(line[:3]): line[3] for line in seen.table("sizes")[1:]}
-    assert sizes["DEN", "6", "non-zero"] == str(900 + 40 * 5)
+    sizes = {tuple(line[:2]): line[2:] for line in seen.table("sizes")[1:]}
+    values = 1000 + 50 * 5
+    assert sizes["DEN", "6"] == [str(4 * values), str(values), str(900 + 40 * 5)]
     seconds = sum(float(line[2]) for line in seen.table("seconds")[1:])
     assert seconds == pytest.approx(_of(runs, "DEN", 1).summary.seconds, abs=0.02)
     points = [line for line in seen.table("performance")[1:] if line[:2] == ["DEN", "2"]]
-    assert points == [["DEN", "2", "1.250", f"{_of(runs, 'DEN', 2).summary.auroc:.4f}"]]
+    auroc = f"{_of(runs, 'DEN', 2).summary.auroc:.4f}"
+    assert points == [["DEN", "2", "1.250", str(values), auroc]]
 
 
 def test_pointing_tells_the_numbers_and_evil_names_are_text(opened, runs, html):

@@ -231,6 +231,7 @@ def _run(
         records=learner.records,
         born=_born(learner.network),
         used=_used(learner),
+        entries=_entries(learner.network),
         matrix=msgspec.Raw("null" if outcome.results is None else outcome.results.to_json()),
     )
 
@@ -286,6 +287,7 @@ def _summary(learner: Learner[Any], outcome: _Outcome, base: Architecture) -> Su
         parameters=size.parameters,
         nonzero=size.nonzero,
         seconds=outcome.seconds,
+        bytes=size.bytes,
     )
 
 
@@ -307,6 +309,13 @@ def _used(learner: Learner[Any]) -> dict[str, tuple[tuple[int, ...], ...]]:
         group: tuple(tuple(row.nonzero().flatten().tolist()) for row in used)
         for group, used in learner.sharing().used.items()
     }
+
+
+def _entries(network: GrowingNetwork) -> dict[str, tuple[int, ...]]:
+    """Sizes of the shared tensors as each task found them; empty if no task overwrites any."""
+    numbers = range(1, len(network.tasks) + 1)
+    names = dict.fromkeys(name for known in network.tasks for name in known.patches)
+    return {n: tuple(network.entries(n, max(1, number - 1)) for number in numbers) for n in names}
 
 
 @contextmanager

@@ -30,8 +30,8 @@ def _head(run: Run) -> Text:
     base = ", ".join(f"{printable(group)} {width}" for group, width in run.widths.items())
     return Text(
         f"{printable(run.method)}, seed {run.seed}: {_count(len(run.tasks), 'task')}, "
-        f"{s.parameters:,} parameters ({s.nonzero:,} not zero), "
-        f"{s.capacity:.2f} times the base network's\n"
+        f"{s.bytes:,} bytes stored, {s.capacity:.2f} times the base network's, in "
+        f"{s.parameters:,} values ({s.nonzero:,} not zero)\n"
         f"Base network: {' × '.join(map(str, run.inputs))} inputs, {base}"
     )
 

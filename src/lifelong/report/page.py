@@ -177,13 +177,15 @@ def _switches(runs: Sequence[Run], seeds: Sequence[int], shown: Run) -> dict[str
 
 _SIZES = {
     "capacity": "capacity",
-    "parameters": "parameters",
+    "bytes": "bytes",
+    "parameters": "values",
     "nonzero": "non-zero",
     "seconds": "seconds",
 }
 _FORMATS = {
     "forgetting": ".2f",
     "capacity": ".2f",
+    "bytes": ",.0f",
     "parameters": ",.0f",
     "nonzero": ",.0f",
     "seconds": ".1f",
@@ -230,7 +232,9 @@ def _headline(own: Sequence[Run]) -> list[tuple[str, str, str]]:
         points = forgetting_points(float(np.mean(lost)))
         tiles.append(("forgetting", points, "points of AUROC lost since the best"))
     capacity = np.mean([each.summary.capacity for each in own])
-    tiles.append(("capacity", f"{capacity:.2f} ×", "the parameters of DNN-MTL"))
+    numbers = np.mean([each.summary.parameters for each in own])
+    stored = f"the base network's bytes; {numbers:,.0f} values"
+    tiles.append(("capacity", f"{capacity:.2f} ×", stored))
     with_seed = f", seed {run.seed}" if seeds > 1 else ""
     if grows(run):
         units = sum(map(len, run.born.values()))
