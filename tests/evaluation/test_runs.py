@@ -77,6 +77,7 @@ def test_a_run_tells_the_entries_that_tasks_found_and_overwrote(overwriting):
         assert run.records[number - 1].changed == changed
         for name, patch in known.patches.items():
             patch.require_within(run.entries[name][number - 1])
+    assert run.entries.keys() == learner.network.shared.keys()
     assert run.summary.bytes == learner.capacity().bytes != 4 * run.summary.parameters
     assert Run.from_json(run.to_json()).to_json() == run.to_json()
 

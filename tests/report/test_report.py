@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -15,9 +16,9 @@ from playwright.sync_api import (
 from lifelong.evaluation.runs import Run, RunError
 from lifelong.evaluation.usage import common
 from lifelong.report import page as report
-from lifelong.report.figures import drift, scores
+from lifelong.report.figures import drift, heritage, scores
 from lifelong.report.page import forgetting_points, page
-from made_up import GROUPS, made_up
+from made_up import GROUPS, TENSORS, made_up
 
 EVIL = '<script>alert("x")</script>'
 ALSO_EVIL = '<img src="x" onerror="alert(1)">'
@@ -328,6 +329,32 @@ def test_the_numbers_behind_growth_and_sharing_are_the_stored_ones(opened, runs,
         assert line[: i + 1] == [run.tasks[i], *(f"{share:.3f}" for share in shares[i, :i])]
 
 
+def test_the_weights_that_tasks_overwrite_and_from_whom_they_inherit(opened):
+    run = made_up(4, method="DEN-W", patched=True)
+    seen = opened(page([run, made_up(4, method="DEN")]))
+    assert "overwrite no weights" in seen.tab.inner_text("#changed .none")
+    seen.choose("method", "DEN-W")
+    head, *lines = seen.table("changed")
+    assert head == ["task", *TENSORS]
+    assert lines == [[name, f"{n / 100:.4f}", "0.0000"] for n, name in enumerate(run.tasks, 1)]
+    untrained = heritage.UNTRAINED
+    starts = [untrained, untrained, "task 2", untrained]
+    assert seen.table("heritage")[1:] == [
+        [name, start, str(n)]
+        for n, (name, start) in enumerate(zip(run.tasks, starts, strict=True), 1)
+    ]
+    chosen = seen.table("selection")
+    for (before, record), line in zip(pairwise(run.records), chosen[1:], strict=True):
+        shares = [at.selected / before.groups[g].units for g, at in record.groups.items()]
+        assert line == [record.task, *(f"{share:.3f}" for share in shares)]
+
+
+def test_a_run_that_does_not_tell_the_sizes_of_its_tensors_still_tells_its_heritage():
+    run = msgspec.structs.replace(made_up(4, patched=True), entries={})
+    assert heritage.changed([run]).views == {}
+    assert len(heritage.heritage([run]).views) == 1
+
+
 def test_the_numbers_behind_scores_and_cost_are_the_stored_ones(opened, runs, html):
     seen = opened(html)
     results = [run.results for run in runs if run.method == "DEN"]
@@ -371,7 +398,7 @@ def test_pointing_tells_the_numbers_and_evil_names_are_text(opened, runs, html):
 def test_every_figure_has_words_and_a_table(opened, html):
     seen = opened(html)
     figures = seen.tab.eval_on_selector_all("figure", "all => all.map(figure => figure.id)")
-    assert len(figures) == 13
+    assert len(figures) == 14
     for figure in figures:
         words = seen.tab.get_attribute(f"#{figure} .chart", "aria-label")
         assert words
@@ -456,7 +483,7 @@ def test_print_is_on_white_and_without_switches(opened, html):
 def test_many_tasks_are_drawn_in_time(opened, tasks):
     """A time is asserted: it is a promise, and it hangs on how many marks are drawn."""
     some = [
-        made_up(tasks, newcomers=2),
+        made_up(tasks, newcomers=2, patched=True),
         made_up(tasks, method="DNN-STL", grows=False, newcomers=2),
     ]
     text = page(some)
@@ -478,6 +505,7 @@ def test_a_page_of_a_model_has_no_scores(opened):
         "seconds",
         "births",
         "events",
+        "selection",
         "weave",
         "sources",
         "overlap",

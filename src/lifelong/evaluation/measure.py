@@ -313,9 +313,12 @@ def _used(learner: Learner[Any]) -> dict[str, tuple[tuple[int, ...], ...]]:
 
 def _entries(network: GrowingNetwork) -> dict[str, tuple[int, ...]]:
     """Sizes of the shared tensors as each task found them; empty if no task overwrites any."""
-    numbers = range(1, len(network.tasks) + 1)
-    names = dict.fromkeys(name for known in network.tasks for name in known.patches)
-    return {n: tuple(network.entries(n, max(1, number - 1)) for number in numbers) for n in names}
+    if not any(known.patches for known in network.tasks):
+        return {}
+    return {
+        name: tuple(network.entries(name, max(1, before)) for before in range(len(network.tasks)))
+        for name in network.shared
+    }
 
 
 @contextmanager

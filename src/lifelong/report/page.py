@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from lifelong.evaluation.metrics import METRICS, heading
 from lifelong.evaluation.runs import Run, RunError, measures
 from lifelong.evaluation.usage import grows, shared_by_several, tells
-from lifelong.report.figures import cost, drift, growth, scores, sharing
+from lifelong.report.figures import cost, drift, growth, heritage, scores, sharing
 from lifelong.report.figures.drawing import Figure, methods
 
 _FIRST = "DEN"  # the method that capacity is relative to
@@ -103,13 +103,22 @@ def _sections(runs: Sequence[Run], detailed: Sequence[Run]) -> list[_Section]:
             (cost.performance(runs), cost.sizes(runs), cost.seconds(detailed)),
         ),
         _Section(
-            "grow", "Growth", "How did it grow?", (growth.births(detailed), growth.events(detailed))
+            "grow",
+            "Growth",
+            "How did it grow?",
+            (growth.births(detailed), growth.events(detailed), growth.selection(detailed)),
         ),
         _Section(
             "share",
             "Sharing",
             "Who shares what?",
-            (sharing.weave(detailed), sharing.sources(detailed), sharing.overlap(detailed)),
+            (
+                sharing.weave(detailed),
+                sharing.sources(detailed),
+                sharing.overlap(detailed),
+                heritage.changed(detailed),
+                heritage.heritage(detailed),
+            ),
         ),
         _Section(
             "drift",
