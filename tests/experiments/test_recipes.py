@@ -113,7 +113,8 @@ def test_the_ablation_changes_one_thing_at_a_time_and_shares_what_is_whole():
         "settings.distillation is"
     )
     assert made["DNN-STL without l1"].settings["mu"] == 0.0
-    ladder = [made[name].settings for name in made if name.startswith("+")]
+    names = ("head and retraining", "head, retraining, expansion", "DEN from full width")
+    ladder = [made[name].settings for name in names]
     assert [(each["expand"], each["split"]) for each in ladder] == [
         (False, False),
         (True, False),

@@ -208,7 +208,12 @@ def test_methods_stand_one_above_the_other_the_best_on_top():
     assert bottom > top
     (bar,) = left.containers[0].lines[2]
     assert bar.get_segments()[0][:, 0] == pytest.approx([0.89, 0.93])  # two standard errors of 0.01
+    assert right.get_xscale() == "linear"
+    several = [*runs, *measured("DNN-STL", (0.9,), capacity=10.0)]
+    right = dots.draw(several).axes[1]
     assert right.get_xscale() == "log"
+    low, high = right.get_xlim()
+    assert sum(low <= tick <= high for tick in right.get_xticks()) >= 3
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

@@ -285,9 +285,9 @@ def ablation_variation(size: Size) -> Recipe:
         entries=(
             *_entries("DEN", "DEN-W", "DEN-auto", "DEN (paper)", "DNN-STL", "DNN-MTL"),
             Entry("DEN-auto", changes={"price": 1e6, "expand": False}, name="sparse head alone"),
-            Entry("DEN", changes={**unsplit, "expand": False}, name="+ retraining, no split"),
-            Entry("DEN", changes=unsplit, name="+ expansion, no split"),
-            Entry("DEN", changes=whole, name="+ split by units = DEN from full width"),
+            Entry("DEN", changes={**unsplit, "expand": False}, name="head and retraining"),
+            Entry("DEN", changes=unsplit, name="head, retraining, expansion"),
+            Entry("DEN", changes=whole, name="DEN from full width"),
             Entry("DEN", changes={"distillation": 0.0}, name="DEN without distillation"),
             Entry("DEN", changes={"expand": False}, name="DEN without expansion"),
             Entry("DEN", changes=frozen, name="DEN, newcomers only"),

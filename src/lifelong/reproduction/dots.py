@@ -16,6 +16,7 @@ from lifelong.reproduction.series import Series, auroc_of, point
 
 PANEL = "AUROC over capacity"
 WIDTHS = 2  # standard errors to each side, as in the verdicts
+FACTOR = 4  # between sizes, from which on their axis is logarithmic
 
 
 def series(measured: Sequence[Measured]) -> tuple[Series, ...]:
@@ -38,10 +39,7 @@ def draw(measured: Sequence[Measured], title: str = "") -> Figure:
     left.set_xlabel("average AUROC at the end")
     left.xaxis.set_major_locator(MaxNLocator(6))
     _draw_numbers(left, drawn)
-    right.set_xscale("log")
-    right.xaxis.set_major_locator(LogLocator(10, subs=(1.0, 2.0, 5.0)))
-    right.xaxis.set_minor_locator(NullLocator())
-    right.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    _scale_sizes(right, [each.x[0] for each in drawn])
     right.set_xlabel("stored bytes / base network's")
     figure.suptitle(title)
     style.legend_below(figure, axes, style.key_of(drawn, f"bar: ± {WIDTHS} standard errors"))
@@ -59,6 +57,17 @@ def _draw_row(left: Axes, right: Axes, place: int, each: Series) -> None:
     colour = look(each.method).colour
     left.errorbar(only.y, place, xerr=WIDTHS * only.error, ecolor=colour, capsize=2, **marked)
     right.plot(only.x, place, linestyle="none", **marked)
+
+
+def _scale_sizes(axes: Axes, sizes: Sequence[float]) -> None:
+    """By factors if sizes differ much: a log scale of less than a few has no ticks to read."""
+    if max(sizes) < FACTOR * min(sizes):
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        return
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(10, subs=(1.0, 2.0, 5.0)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
 
 
 def _draw_numbers(axes: Axes, drawn: Sequence[Series]) -> None:
