@@ -88,6 +88,7 @@ def test_heritage_that_cannot_be_is_refused(overwriting):
     for change, message in (
         ({"parent": 2}, "'task 2' started from task 2"),
         ({"parent": -1}, "'task 2' started from task -1"),
+        ({"parent": 3, "number": 9}, "'task 2' started from task 3"),
         ({"changed": {tensor: 10**6}}, "overwrote 1,000,000 entries of"),
         ({"changed": {tensor: -1}}, "overwrote -1 entries of"),
         ({"changed": {"another": 1}}, "overwrote 1 entries of another"),
@@ -214,6 +215,8 @@ def _changed(run, **changes):
         ({"scores": {"auroc": [1.0]}}, "1 scores of auroc for 3 tasks"),
         ({"born": {"hidden1": [1, 4]}}, "births of hidden1 are not tasks"),
         ({"used": {"hidden1": [[0], [1], [999]]}}, "units that hidden1 does not have"),
+        ({"entries": {"x": [1, 2]}}, "x has not some number of entries for each task"),
+        ({"entries": {"x": [1, -2, 3]}}, "x has not some number of entries for each task"),
         ({"matrix": {"meaning": ""}}, "not the JSON of a run"),
     ],
 )

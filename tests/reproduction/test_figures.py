@@ -142,6 +142,12 @@ def test_figure_3_names_the_best_first_with_its_auroc_at_the_end():
     assert told == [["DEN 0.9150", "DNN-L2 0.8000"], ["DNN-L2 0.8000"]]
 
 
+def test_figure_3_of_other_sizes_alone_has_a_legend_without_an_end():
+    other = {"part": CAPACITY, "label": "DEN, limit = 0.03", "plain": False, "capacity": 0.5}
+    (legend,) = figure3.draw({"data": measured("DEN", (0.9, 0.91), **other)}).legends
+    assert [text.get_text() for text in legend.get_texts()] == ["DEN"]
+
+
 def _faces(axes, hollow):
     return [
         list(line.get_xdata())

@@ -1,6 +1,5 @@
 """A stored run: plain data, to and from JSON, without torch."""
 
-import math
 import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property
@@ -19,6 +18,7 @@ VERSION = 1
 MOST_BYTES = 1 << 28  # of a file; what it is decoded into takes several times as much
 MOST_TASKS = 2000  # every pair of which has a score
 MOST_USES = 1 << 25  # tasks times units: what a table of who uses which takes
+MOST_ENTRIES = 1 << 53  # of a tensor: more cannot be counted exactly in a float
 DEEPEST = 10  # settings within settings
 
 
@@ -233,24 +233,26 @@ def _refuse_contradictions(run: Run) -> None:
     sigma = run.settings.get("sigma", 0)
     if not isinstance(sigma, int | float) or sigma < 0:
         raise RunError(f"a run whose sigma is {sigma!r}, not a number from 0")
-    for record in run.records:
+    for tensor, found in run.entries.items():
+        if len(found) != count or not all(0 <= entries <= MOST_ENTRIES for entries in found):
+            raise RunError(f"a run in which {tensor} has not some number of entries for each task")
+    for place, record in enumerate(run.records):
         if len(run.records) == count and run.born.keys() - record.groups:
             raise RunError(f"a run whose record of {record.task!r} lacks a group")
-        _refuse_strange_heritage(run, record)
+        _refuse_strange_heritage(run, record, place)
     for group, used in run.used.items():
         units = len(run.born.get(group, ()))
         if len(used) != count or any(not 0 <= unit < units for each in used for unit in each):
             raise RunError(f"a run in which tasks use units that {group} does not have")
 
 
-def _refuse_strange_heritage(run: Run, record: TaskRecord) -> None:
-    """That a task started from an earlier one, and overwrote no more than there was."""
-    if record.parent is not None and not 0 <= record.parent < max(1, record.number):
+def _refuse_strange_heritage(run: Run, record: TaskRecord, place: int) -> None:
+    """A task started from an earlier one, and overwrote no more than there was."""
+    if record.parent is not None and not 0 <= record.parent <= place:
         raise RunError(f"a run in which {record.task!r} started from task {record.parent}")
     for tensor, changed in record.changed.items():
-        found = run.entries.get(tensor, ()) if run.entries else None
-        most = math.inf if found is None else dict(enumerate(found, 1)).get(record.number, 0)
-        if not 0 <= changed <= most:
+        known = run.entries.get(tensor, (0,) * len(run.tasks))
+        if not 0 <= changed <= (known[place] if run.entries else MOST_ENTRIES):
             raise RunError(
                 f"a run in which {record.task!r} overwrote {changed:,} entries of {tensor}, which "
                 "did not have as many"

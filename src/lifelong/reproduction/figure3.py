@@ -46,17 +46,16 @@ def draw(panels: Mapping[str, Sequence[Measured]]) -> Figure:
         _draw_tasks(top, drawn, title)
         _draw_capacity(bottom, drawn)
         if not single:
-            _legend_of_column(bottom, top)
-    if single:
-        style.legend_below(figure, axes[:, :1], style.key_of(every))
-    else:
-        style.legend_below(figure, np.array([]), style.key_of(every))
+            _legend_of_column(top, bottom)
+    style.legend_below(figure, axes if single else axes[:0], style.key_of(every))
     return figure
 
 
-def _legend_of_column(bottom: Axes, top: Axes) -> None:
+def _legend_of_column(top: Axes, bottom: Axes) -> None:
+    shown = style.handles((top, bottom))
     bottom.legend(
-        *top.get_legend_handles_labels(),
+        list(shown.values()),
+        list(shown),
         loc="upper center",
         bbox_to_anchor=(0.45, -0.25),
         fontsize=6,
@@ -90,8 +89,9 @@ def _over_capacity(method: str, own: Sequence[Row]) -> Series:
 
 def _draw_tasks(axes: Axes, drawn: Sequence[Series], title: str) -> None:
     shown = [each for each in drawn if each.panel == OVER_TASKS]
+    labels = _labels(drawn)
     for each in sorted(shown, key=lambda each: -each.y[-1]):
-        style.draw_line(axes, each, label=f"{each.label} {each.y[-1]:.4f}")
+        style.draw_line(axes, each, label=labels[each.method])
     axes.set_title(title)
     axes.set_xlabel("number of tasks learned")
     axes.set_ylabel("average AUROC" + _scaled(axes, shown))
@@ -100,8 +100,9 @@ def _draw_tasks(axes: Axes, drawn: Sequence[Series], title: str) -> None:
 
 def _draw_capacity(axes: Axes, drawn: Sequence[Series]) -> None:
     shown = [each for each in drawn if each.panel == OVER_CAPACITY]
+    labels = _labels(drawn)
     for each in shown:
-        style.draw_line(axes, each)
+        style.draw_line(axes, each, label=labels.get(each.method))
     axes.set_xscale("log")
     sizes = [x for each in shown for x in each.x]
     axes.xaxis.set_major_locator(LogLocator(10, subs=_labelled(sizes)))
@@ -109,6 +110,12 @@ def _draw_capacity(axes: Axes, drawn: Sequence[Series]) -> None:
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.set_xlabel("stored bytes / base network's")
     axes.set_ylabel("average AUROC at the end" + _scaled(axes, shown))
+
+
+def _labels(drawn: Sequence[Series]) -> dict[str, str]:
+    """The methods on the base network with their AUROC at the end."""
+    ends = [each for each in drawn if each.panel == OVER_TASKS]
+    return {each.method: f"{each.label} {each.y[-1]:.4f}" for each in ends}
 
 
 def _labelled(sizes: Sequence[float]) -> tuple[float, ...]:
@@ -119,7 +126,7 @@ def _labelled(sizes: Sequence[float]) -> tuple[float, ...]:
 
 def _scaled(axes: Axes, shown: Sequence[Series]) -> str:
     """Where methods come near to 1, what counts is the rest: make it logarithmic, and say so."""
-    if max(each.y[-1] for each in shown) < NEAR_ONE:
+    if max((each.y[-1] for each in shown), default=0.0) < NEAR_ONE:
         return ""
     axes.set_yscale("function", functions=(_to_rest, _from_rest))
     digits = _to_rest(np.array([limit for each in shown for limit in (*each.low, *each.high)]))

@@ -16,7 +16,7 @@ _HEAD = """# Reproduction
 Every number and every claim of the paper's experiments, beside our measurements. The command
 `lifelong reproduce` makes this page and `results/summary.json` from the runs stored in
 `results/runs`; do not edit them by hand. Claims that were not reproduced or not measured are listed
-as such.
+as such; an AUROC on data that only imitates the paper's is not comparable with the paper's.
 
 Numbers are means over seeds with the standard error of the mean; differences are in points of AUROC
 (100 times AUROC). [docs/experiments.md](docs/experiments.md) describes how runs are made and how

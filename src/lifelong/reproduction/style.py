@@ -61,10 +61,7 @@ def legend_below(figure: Figure, axes: Any, key: str = "") -> None:
 
     The key, which says what marks and bands are, stands above the methods.
     """
-    shown: dict[str, Artist] = {}
-    for one in axes.flat:
-        for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
-            shown.setdefault(label, handle)
+    shown = handles(axes.flat)
     for columns in range(max(1, min(8, len(shown))), 0, -1):
         legend = figure.legend(
             list(shown.values()),
@@ -77,6 +74,15 @@ def legend_below(figure: Figure, axes: Any, key: str = "") -> None:
         if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
             return
         legend.remove()
+
+
+def handles(panels: Iterable[Axes]) -> dict[str, Artist]:
+    """What a legend shows of these panels: each label once."""
+    shown: dict[str, Artist] = {}
+    for axes in panels:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            shown.setdefault(label, handle)
+    return shown
 
 
 def key_of(drawn: Iterable[Series], spread: str = "band: ± one standard error") -> str:
