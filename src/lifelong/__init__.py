@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lifelong.learners.den import DEN, Settings
     from lifelong.networks.sequential import alexnet, convnet, mlp
+    from lifelong.networks.traced.architecture import grow
     from lifelong.tasks.task import Kind, Task, TaskError
     from lifelong.training.budget import Budget
 
@@ -18,12 +19,14 @@ __all__ = [
     "TaskError",
     "alexnet",
     "convnet",
+    "grow",
     "mlp",
 ]
 
 _HOMES = {
     "lifelong.learners.den": ("DEN", "Settings"),
     "lifelong.networks.sequential": ("alexnet", "convnet", "mlp"),
+    "lifelong.networks.traced.architecture": ("grow",),
     "lifelong.tasks.task": ("Kind", "Task", "TaskError"),
     "lifelong.training.budget": ("Budget",),
 }

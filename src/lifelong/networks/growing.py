@@ -87,19 +87,26 @@ Initialise: TypeAlias = Callable[[TensorSpec, tuple[int, ...]], Tensor]
 
 
 def uniform(generator: torch.Generator, device: torch.device | str = "cpu") -> Initialise:
-    """Weights uniform within ±1/sqrt(fan-in), biases zero.
+    """Weights uniform within ±1/sqrt(fan-in), biases zero, scales one, others as declared.
 
     Drawn on the CPU, so that a seed gives the same weights on every device.
     """
 
     def make(spec: TensorSpec, size: tuple[int, ...]) -> Tensor:
-        if spec.kind == "bias":
-            return torch.zeros(size, dtype=torch.float32, device=device)
+        if spec.kind != "weight":
+            return torch.full(size, resting_value(spec), dtype=torch.float32, device=device)
         bound = 1 / math.sqrt(math.prod(n for dim, n in enumerate(size) if dim != spec.out))
         drawn = torch.rand(size, dtype=torch.float32, generator=generator)
         return ((drawn * 2 - 1) * bound).to(device)
 
     return make
+
+
+def resting_value(spec: TensorSpec) -> float:
+    """Of a new entry of a tensor that is no weight."""
+    if spec.initial is not None:
+        return spec.initial
+    return 1.0 if spec.kind == "scale" else 0.0
 
 
 @final

@@ -1,0 +1,317 @@
+"""`grow`: an ordinary module as an architecture whose layers can grow.
+
+The module is traced in evaluation and in training mode; what each dim runs over is followed through
+its operations, and every size is rewritten in terms of widths. The result computes as the module
+does, from named tensors of any width, and is plain data. It proves itself on the example.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from typing import Literal, final
+
+import msgspec
+import torch
+from torch import Tensor, nn
+
+from lifelong.networks.growing import Network, uniform
+from lifelong.networks.layout import HEAD, Layout, NetworkError, Tensors, put
+from lifelong.networks.surgery import append_units, newer_units
+from lifelong.networks.traced.build import Builder, tensors_at
+from lifelong.networks.traced.program import Program, Runner, Size
+from lifelong.networks.traced.trace import Mode, Tracer, in_mode, require_runnable
+
+TOLERANCE = 1e-4  # of the largest output: rounding of float32 over many layers
+EXACT = 1e-5  # the same, for sums that have one more term
+
+
+@final
+class TracedData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A traced module without the values of its tensors, as a model file holds it.
+
+    Attributes:
+        module: name of its class, for people.
+        dtype: of the inputs; token numbers are whole numbers.
+        head: name of the head in the module.
+        costs: multiply-adds per row, each a formula.
+        constants: names of tensors that never change.
+        start: names of the tensors that training starts from, for a pretrained module.
+    """
+
+    module: str
+    head: str
+    dtype: Literal["float32", "int64"]
+    layout: Layout
+    evaluation: Program
+    training: Program
+    costs: tuple[Size, ...]
+    constants: tuple[str, ...] = ()
+    start: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Refuse references to what is not there, and operations that are not known."""
+        layout, known = self.layout, {*self.layout.tensors, *self.constants}
+        if len(known) != len(layout.tensors) + len(self.constants):
+            raise NetworkError("a tensor is a constant and a weight")
+        for program in (self.evaluation, self.training):
+            program.check(known)
+        groups = set(layout.groups)
+        symbols = {symbol for cost in self.costs for symbol in cost.symbols}
+        if not symbols <= groups or not set(self.evaluation.widths) <= groups:
+            raise NetworkError("its formulas are about groups that are not there")
+        if not {*self.start} <= {*layout.tensors}:
+            raise NetworkError("it starts from tensors that are not there")
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Traced:
+    """A module as a function of named tensors of any width.
+
+    Attributes:
+        constants: tensors that never change: frozen parts, masks, tables of positions.
+        start: the values of a pretrained module; empty if training starts at random.
+    """
+
+    data: TracedData
+    constants: Tensors
+    start: Tensors
+
+    @property
+    def layout(self) -> Layout:
+        return self.data.layout
+
+    def features(
+        self, tensors: Tensors, x: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor:
+        return self.run("evaluation" if generator is None else "training", tensors, x, generator)
+
+    def run(
+        self, mode: Mode, tensors: Tensors, x: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Features; in training mode without a generator random numbers are PyTorch's global."""
+        if self.data.dtype != "float32":
+            x = x.to(getattr(torch, self.data.dtype))
+        run = self._evaluation if mode == "evaluation" else self._training
+        features: Tensor = run(tensors, x, generator)
+        return features
+
+    @cached_property
+    def _evaluation(self) -> Runner:
+        return Runner(self.data.evaluation, self.constants)
+
+    @cached_property
+    def _training(self) -> Runner:
+        return Runner(self.data.training, self.constants)
+
+    def multiply_adds(self, tensors: Tensors) -> int:
+        widths = {
+            group: tensors[name].shape[dim] // places
+            for group, (name, dim, places) in self.data.evaluation.widths.items()
+        }
+        return sum(cost.at(widths) for cost in self.data.costs) + tensors[HEAD[0]].numel()
+
+    def report(self) -> str:
+        """Which groups of units grow, and what does not, with the reason."""
+        layout = self.layout
+        lines = [f"{self.data.module}: {len(layout.groups)} groups of units grow"]
+        for group, units in layout.groups.items():
+            touched = [
+                n for n, s in layout.tensors.items() if any(group in a.groups for a in s.axes)
+            ]
+            lines.append(f"  {group}: {units} units, in {', '.join(touched)}")
+        if layout.fixed:
+            lines.append("these do not:")
+            lines += [f"  {layer}: {why}" for layer, why in layout.fixed.items()]
+        if self.constants:
+            lines.append(f"never changed: {', '.join(self.constants)}")
+        return "\n".join(lines)
+
+    def state_dict(self, network: Network) -> dict[str, Tensor]:
+        """A task's network under the module's own names, for `load_state_dict(strict=False)`: a
+        module counts batches besides.
+        """
+        renamed = {f"head.{part}": f"{self.data.head}.{part}" for part in ("weight", "bias")}
+        own = {renamed.get(name, name): tensor for name, tensor in network.tensors.items()}
+        constants = {n: t for n, t in self.constants.items() if not n.startswith("constant.")}
+        return {**own, **constants}
+
+    def __repr__(self) -> str:
+        """By its content, which identifies a checkpoint."""
+        content = sha256(msgspec.json.encode(self.data))
+        for name, tensor in sorted({**self.constants, **self.start}.items()):
+            content.update(name.encode())
+            content.update(tensor.cpu().contiguous().numpy().tobytes())
+        return f"Traced({self.data.module}, {content.hexdigest()[:16]})"
+
+
+def grow(
+    module: nn.Module,
+    example: Tensor,
+    *,
+    head: str = "fc",
+    frozen: Sequence[str] = (),
+    fixed: Sequence[str] = (),
+    pretrained: bool = False,
+) -> Traced:
+    """A module as an architecture that every learner accepts. The module stays what it was.
+
+    >>> from torch import nn
+    >>> import lifelong
+    >>> module = nn.Sequential(nn.Linear(20, 16), nn.ReLU(), nn.Linear(16, 2))
+    >>> lifelong.grow(module, torch.randn(3, 20), head="2").layout.groups
+    {'0': 16}
+
+    Args:
+        module: takes one tensor with rows first, and returns the outputs of its head.
+        example: a few inputs. Inputs that are whole numbers are tokens.
+        head: name of the last Linear layer; every task gets its own.
+        frozen: names of parts that never move and never grow; they keep the module's values.
+        fixed: names of parts whose widths do not change, but whose weights do.
+        pretrained: whether training starts from the module's values instead of at random.
+    """
+    _refuse(module, example, head, {"frozen": frozen, "fixed": fixed})
+    tracer = Tracer(module, example, head, frozen)
+    graphs = tracer.graph("evaluation"), tracer.graph("training")
+    for graph, mode in zip(graphs, ("evaluation", "training"), strict=True):
+        require_runnable(graph, mode)  # type: ignore[arg-type]
+    for name in fixed:
+        for tensor, dims in tracer.dims.items():
+            if tensor.startswith(f"{name}."):
+                for dim in dims:
+                    dim.fix(f"{tensor}: named in fixed")
+    builder = Builder(tracer, graphs, head, frozen)
+    layout = builder.layout(tuple(example.shape[1:]))
+    if not layout.groups:
+        why = "; ".join(f"{layer} ({reason})" for layer, reason in layout.fixed.items())
+        raise NetworkError(
+            f"no layer of {type(module).__name__} can grow: {why or 'it has no hidden layers'}. "
+            "`lifelong.adapt` takes a module whose widths stay as they are"
+        )
+    evaluation, training = (builder.program(graph, layout) for graph in graphs)
+    shared = [name for name in layout.tensors if name not in HEAD]
+    values = tensors_at(shared, tracer.tensors)
+    data = TracedData(
+        type(module).__name__,
+        head,
+        "float32" if example.is_floating_point() else "int64",
+        layout,
+        evaluation,
+        training,
+        builder.costs(),
+        tuple(builder.constants),
+        tuple(values) if pretrained else (),
+    )
+    constants = tensors_at(builder.constants, tracer.tensors)
+    traced = Traced(data, constants, values if pretrained else {})
+    own = _own_network(traced, values, module)
+    _prove(traced, own, module, example, frozen)
+    silent = _silences(traced, own, example[:2])
+    measured = msgspec.structs.replace(layout, silent=silent)
+    return Traced(msgspec.structs.replace(data, layout=measured), constants, traced.start)
+
+
+def _refuse(module: nn.Module, example: Tensor, head: str, parts: dict[str, Sequence[str]]) -> None:
+    if not isinstance(module, nn.Module):
+        raise NetworkError(f"grow takes an nn.Module, not a {type(module).__name__}")
+    if not isinstance(example, Tensor) or example.ndim < 2 or len(example) < 1:
+        shape = tuple(example.shape) if isinstance(example, Tensor) else type(example).__name__
+        raise NetworkError(
+            "the example must be one tensor of inputs with rows first and at least one more dim, "
+            f"not {shape}; a module with several inputs must be wrapped to take one"
+        )
+    known = [name for name, _ in module.named_modules() if name]
+    for argument, names in {"head": [head], **parts}.items():
+        if isinstance(names, str):
+            raise NetworkError(f"{argument} must be a list of names, not {names!r}")
+        for name in names:
+            if name not in known:
+                raise NetworkError(
+                    f"{argument}={name!r} is no part of the module; it has {', '.join(known)}"
+                )
+    if not isinstance(module.get_submodule(head), nn.Linear):
+        kind = type(module.get_submodule(head)).__name__
+        raise NetworkError(f"head={head!r} must be a Linear layer, not a {kind}")
+    odd = [n for n, p in module.named_parameters() if p.dtype != torch.float32]
+    if odd:
+        raise NetworkError(f"{odd[0]} is {module.get_parameter(odd[0]).dtype}; use module.float()")
+
+
+def _own_network(traced: Traced, values: Tensors, module: nn.Module) -> Network:
+    """The network of the module's own values."""
+    head = module.get_submodule(traced.data.head)
+    assert isinstance(head, nn.Linear)
+    weight = head.weight.detach()
+    # A Linear without bias has None there, whatever its annotation says.
+    bias = weight.new_zeros(len(weight)) if head.bias is None else head.bias.detach()
+    born = {g: torch.ones(n, dtype=torch.long) for g, n in traced.layout.groups.items()}
+    return Network(traced, {**values, HEAD[0]: weight, HEAD[1]: bias}, born)
+
+
+def _prove(
+    traced: Traced, own: Network, module: nn.Module, example: Tensor, frozen: Sequence[str]
+) -> None:
+    """Refuse a program that computes something else than the module, in either mode."""
+    modes: tuple[Mode, ...] = ("evaluation", "training")
+    for mode in modes:
+        state = {n: t.detach().clone() for n, t in module.state_dict(keep_vars=True).items()}
+        tensors = {n: t.clone() for n, t in own.tensors.items()}
+        with torch.no_grad(), torch.random.fork_rng(devices=[]), in_mode(module, mode, frozen):
+            torch.manual_seed(0)
+            want = torch.func.functional_call(module, state, (example,))
+            torch.manual_seed(0)
+            features = traced.run(mode, tensors, example)
+            got = nn.functional.linear(features, tensors[HEAD[0]], tensors[HEAD[1]])
+        _require_close(want, got, f"in {mode} mode the traced program")
+
+
+def _require_close(want: Tensor, got: Tensor, what: str) -> None:
+    far = float((want - got).abs().max() / want.abs().max().clamp_min(1e-6))
+    if not far <= TOLERANCE:
+        raise NetworkError(
+            f"{what} computes something else than the module: off by {far:.1e} of the largest "
+            "output. Name parts whose widths should not change in fixed=..., or use lifelong.adapt"
+        )
+
+
+def _silences(
+    traced: Traced, own: Network, example: Tensor
+) -> dict[str, Literal["negative", "zero", "never"]]:
+    """Per group, when a unit sends nothing; and the proof that appended units that nobody reads
+    change nothing.
+    """
+    with torch.no_grad():
+        before = own.logits(example)
+        found: dict[str, Literal["negative", "zero", "never"]] = {}
+        for group in traced.layout.groups:
+            one = append_units(own, {group: 1}, 2, uniform(torch.Generator().manual_seed(0)))
+            silent = _with_new(one, 0.0, read=True)
+            _require_close(before, silent.logits(example), f"with a silent new unit in {group} it")
+            found[group] = _level(one, example, before)
+    return found
+
+
+def _level(one: Network, example: Tensor, before: Tensor) -> Literal["negative", "zero", "never"]:
+    for level, bias in (("negative", -1.0), ("zero", 0.0)):
+        quiet = _with_new(_with_new(one, 0.0, kind="weight"), bias, kind="bias")
+        far = (quiet.logits(example) - before).abs().max() / before.abs().max().clamp_min(1e-6)
+        if float(far) <= EXACT:
+            return level  # type: ignore[return-value]
+    return "never"
+
+
+def _with_new(network: Network, value: float, *, read: bool = False, kind: str = "") -> Network:
+    """The network with this value wherever new units are read, or in what they compute with."""
+    newer = newer_units(network, 2)
+    tensors = dict(network.tensors)
+    for name, spec in network.architecture.layout.tensors.items():
+        if read and spec.reads(network.born):
+            region = spec.region(network.widths, into=newer)
+        elif spec.kind == kind and spec.owner == "shared" and spec.out is not None:
+            region = spec.region(network.widths, out=newer)
+        else:
+            continue
+        tensors[name] = tensors[name].clone()
+        put(tensors[name], region, value)
+    return network.with_tensors(tensors)
