@@ -73,12 +73,18 @@ class Network:
 def first_network(
     architecture: Architecture, widths: Mapping[str, int], outputs: int, make: "Initialise"
 ) -> Network:
-    """A network of these widths whose units are all born with task 1."""
+    """A network of these widths whose units are all born with task 1.
+
+    At the widths of a pretrained module it has that module's values.
+    """
     layout = architecture.layout
     tensors = {
         name: make(spec, layout.shape(name, widths, outputs))
         for name, spec in layout.tensors.items()
     }
+    if widths == layout.groups:
+        device = tensors[HEAD[1]].device
+        tensors |= {name: t.to(device, copy=True) for name, t in architecture.start.items()}
     born = {group: torch.ones(widths[group], dtype=torch.long) for group in layout.groups}
     return Network(architecture, tensors, born)
 
@@ -210,16 +216,22 @@ class GrowingNetwork:
                 layout.tensors[name],
                 layout.widths(_hidden(born), known.outputs),
                 layout.widths(_hidden(self.born), known.outputs),
-                lambda _, size: torch.zeros(size),
+                lambda spec, size: torch.full(size, resting_value(spec)),
             )
             for name, tensor in known.private.items()
         }
         return Network(self.architecture, {**self.shared, **private}, self.born)
 
+    @cached_property
+    def statistics(self) -> dict[str, Tensor]:
+        """The statistics of the last task, which a new task starts from."""
+        last = self.tasks[-1].private if self.tasks else {}
+        return {name: last[name] for name in self.architecture.layout.buffers if name in last}
+
     def with_head(self, weight: Tensor, bias: Tensor) -> Network:
         """The whole network with the head of a new task."""
         head = dict(zip(HEAD, (weight, bias), strict=True))
-        return Network(self.architecture, {**self.shared, **head}, self.born)
+        return Network(self.architecture, {**self.shared, **self.statistics, **head}, self.born)
 
     def remember(
         self, task: Task, network: Network, private: Collection[str] | None = None

@@ -226,7 +226,7 @@ class Layout(msgspec.Struct, frozen=True):
     @property
     def buffers(self) -> tuple[str, ...]:
         """Names of the tensors that have no gradient."""
-        return tuple(name for name, spec in self.tensors.items() if spec.kind == "buffer")
+        return statistics(self.tensors)
 
     def parameters(self, outputs: list[int]) -> int:
         """Parameters of the base network with one head per number of outputs."""
@@ -237,11 +237,26 @@ class Layout(msgspec.Struct, frozen=True):
         )
 
 
+def trainable(specs: Mapping[str, TensorSpec]) -> dict[str, None]:
+    """Names of the tensors that training moves, with a mask of None for all their entries."""
+    return {name: None for name, spec in specs.items() if spec.kind != "buffer"}
+
+
+def statistics(specs: Mapping[str, TensorSpec]) -> tuple[str, ...]:
+    """Names of the tensors that forward passes in training change."""
+    return tuple(name for name, spec in specs.items() if spec.kind == "buffer")
+
+
 class Architecture(Protocol):
     """Computes features from named tensors of any width, and declares these tensors."""
 
     @property
     def layout(self) -> Layout: ...
+
+    @property
+    def start(self) -> Tensors:
+        """Values that training starts from, of a pretrained module; empty to start at random."""
+        ...
 
     def features(
         self, tensors: Tensors, x: Tensor, generator: torch.Generator | None = None

@@ -94,6 +94,10 @@ class Sequential(msgspec.Struct, frozen=True, dict=True):
         groups = {layer.name: layer.units for layer in _with_weights(self.layers)}
         return Layout(self.inputs, groups, tensors)
 
+    @property
+    def start(self) -> Tensors:
+        return {}
+
     def features(
         self, tensors: Tensors, x: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:

@@ -130,10 +130,11 @@ def newcomers(network: Network, number: int) -> dict[str, Tensor]:
 
 def with_newcomers(network: Network, number: int, blocks: Tensors) -> Network:
     """The network with these blocks written back."""
-    tensors = {name: tensor.clone() for name, tensor in network.tensors.items()}
-    for block, (name, region) in _blocks(network, number).items():
-        if block in blocks:
-            put(tensors[name], region, blocks[block])
+    placed = {b: at for b, at in _blocks(network, number).items() if b in blocks}
+    written = {name for name, _ in placed.values()}
+    tensors = {n: t.clone() if n in written else t for n, t in network.tensors.items()}
+    for block, (name, region) in placed.items():
+        put(tensors[name], region, blocks[block])
     return replace(network, tensors=tensors)
 
 

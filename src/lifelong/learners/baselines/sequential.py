@@ -13,7 +13,7 @@ import torch
 from lifelong.learners.base import Learner
 from lifelong.learners.baselines.settings import SequentialSettings
 from lifelong.networks.growing import GrowingNetwork, Network, first_network, uniform
-from lifelong.networks.layout import NetworkError, Tensors
+from lifelong.networks.layout import NetworkError, Tensors, trainable
 from lifelong.records import GroupRecord, TaskRecord
 from lifelong.tasks.task import Examples, Task, TaskError, to_device
 from lifelong.training.loop import Problem, Solution, StepHook, TrainingContext, objective, solve
@@ -98,7 +98,8 @@ class SequentialLearner(Learner[S]):
 
     def _own(self) -> tuple[str, ...]:
         """Names of the tensors that each task has for itself."""
-        return self.network.architecture.layout.task_owned if self.settings.heads == "own" else ()
+        layout = self.network.architecture.layout
+        return layout.task_owned if self.settings.heads == "own" else layout.buffers
 
     @final
     def _learn(
@@ -107,15 +108,17 @@ class SequentialLearner(Learner[S]):
         known = self.network
         self._refuse_other_outputs(task)
         start = self._network(task, generator)
-        hook = self._hook(start.tensors)
+        movable = trainable(known.architecture.layout.tensors)
+        hook = self._hook(start.only(movable))
         train, valid = (to_device(rows, self.device) for rows in (task.train, task.valid))
         problem = Problem(
             f"{task.name}: in turn",
             start.tensors,
             [objective(known.architecture, task.kind, train, valid)],
-            movable=dict.fromkeys(start.tensors),
+            movable=movable,
             penalties=self._penalties(known),
             pulls=self._pulls(known),
+            buffers=known.architecture.layout.buffers,
             hook=hook,
             adam=_named(_ADAM, known.memory) if self._carries() else None,
         )
@@ -137,7 +140,8 @@ class SequentialLearner(Learner[S]):
         architecture = self.network.architecture
         make = uniform(generator, self.device)
         fresh = first_network(architecture, architecture.layout.groups, task.outputs, make)
-        return fresh.with_tensors({**fresh.tensors, **self._start(self.network)})
+        known = {**self._start(self.network), **self.network.statistics}
+        return fresh.with_tensors({**fresh.tensors, **known})
 
     def _record(self, task: Task, network: Network, solution: Solution) -> TaskRecord:
         groups = {group: GroupRecord(len(born)) for group, born in network.born.items()}

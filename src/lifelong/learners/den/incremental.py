@@ -28,7 +28,9 @@ def incremental_learning(known: GrowingNetwork, training: TaskTraining) -> Draft
 def first_task(known: GrowingNetwork, training: TaskTraining) -> Draft:
     """Train the first network with l1 (Equation 2), and drop its useless units."""
     settings, layout = training.settings, known.architecture.layout
-    widths = {group: ceil(w * settings.initial_width) for group, w in layout.groups.items()}
+    # A pretrained module is taken whole.
+    share = 1.0 if known.architecture.start else settings.initial_width
+    widths = {group: ceil(w * share) for group, w in layout.groups.items()}
     start = first_network(known.architecture, widths, training.task.outputs, training.fresh())
     network, stage = training.train("first", start, sparse_weights(layout.tensors, settings.mu))
     draft = Draft(network, stage.loss, (stage,))

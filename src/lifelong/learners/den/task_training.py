@@ -1,6 +1,6 @@
 """Trainings and penalties that the algorithms share while one task is learned."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import final
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from lifelong.learners.den.frozen_cache import newcomers_objective
 from lifelong.learners.den.settings import Settings
 from lifelong.networks.growing import Initialise, Network, uniform
-from lifelong.networks.layout import Layout, Tensors
+from lifelong.networks.layout import Layout, Tensors, TensorSpec, statistics, trainable
 from lifelong.networks.surgery import newcomers, spec_of, with_newcomers
 from lifelong.records import StageRecord
 from lifelong.tasks.task import Examples, Task, to_device
@@ -30,10 +30,11 @@ from lifelong.training.penalties import (
     Around,
     L1Norm,
     Penalty,
-    SparseGroup,
     SquaredL2,
     Sum,
+    makes_sparse,
     sparsity,
+    unit_groups,
 )
 
 
@@ -55,10 +56,15 @@ class TaskTraining:
         network: Network,
         penalties: Mapping[str, Penalty],
         inputs: Tensor | None = None,
+        held: Collection[str] = (),
     ) -> tuple[Network, StageRecord]:
-        """Solve Equation 2 or 4; `inputs` are the columns that the network reads, None for all."""
+        """Solve Equation 2 or 4; `inputs` are the columns that the network reads, None for all.
+
+        The tensors named `held` do not move.
+        """
         goal = objective(network.architecture, self.task.kind, *self.rows(inputs))
-        solution = self._solve(stage, network.tensors, goal, penalties)
+        specs = network.architecture.layout.tensors
+        solution = self._solve(stage, network.tensors, goal, penalties, specs, held)
         return network.with_tensors(solution.tensors), solution.record(stage)
 
     def train_newcomers(
@@ -76,14 +82,25 @@ class TaskTraining:
         if teacher is not None:
             train = distilled(train, teacher, self.task.kind, self.settings.distillation)
         goal = newcomers_objective(network, self.number, self.task.kind, train, valid)
-        solution = self._solve(stage, newcomers(network, self.number), goal, penalties)
+        new, layout = newcomers(network, self.number), network.architecture.layout
+        specs = {block: spec_of(layout, block) for block in new}
+        solution = self._solve(stage, new, goal, penalties, specs)
         return with_newcomers(network, self.number, solution.tensors), solution.record(stage)
 
     def _solve(
-        self, stage: str, tensors: Tensors, goal: TaskObjective, penalties: Mapping[str, Penalty]
+        self,
+        stage: str,
+        tensors: Tensors,
+        goal: TaskObjective,
+        penalties: Mapping[str, Penalty],
+        specs: Mapping[str, TensorSpec],
+        held: Collection[str] = (),
     ) -> Solution:
         name = f"{self.task.name}: {stage}"
-        problem = Problem(name, tensors, [goal], dict.fromkeys(tensors), penalties)
+        movable = {n: mask for n, mask in trainable(specs).items() if n not in held}
+        applied = {n: penalty for n, penalty in penalties.items() if n in movable}
+        buffers = statistics(specs)
+        problem = Problem(name, tensors, [goal], movable, applied, buffers=buffers)
         return solve(problem, self.settings.budget, self.generator, self.context)
 
     def loss(self, network: Network) -> float:
@@ -125,9 +142,12 @@ def movement(settings: Settings, layout: Layout, centers: Tensors) -> dict[str, 
 def growth(settings: Settings, layout: Layout, new: Tensors) -> dict[str, Penalty]:
     """The sparse-group penalty on what touches newcomers (Equation 5)."""
     specs = {block: spec_of(layout, block) for block in new}
-    shared = (b for b, spec in specs.items() if spec.kind == "weight" and spec.owner == "shared")
-    sparse = SparseGroup(settings.mu, settings.gamma)
-    return {**dict.fromkeys(shared, sparse), **_on_heads(settings, layout)}
+    sparse = {
+        block: unit_groups(spec, settings.mu, settings.gamma)
+        for block, spec in specs.items()
+        if makes_sparse(spec) and spec.owner == "shared"
+    }
+    return {**sparse, **_on_heads(settings, layout)}
 
 
 def _on_heads(settings: Settings, layout: Layout) -> dict[str, Penalty]:
