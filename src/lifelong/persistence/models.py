@@ -27,6 +27,7 @@ from lifelong.networks.sequential import (
     convnet,
     mlp,
 )
+from lifelong.networks.traced.architecture import Traced, TracedData, from_data
 from lifelong.persistence.files import (
     MOST,
     MOST_DIMS,
@@ -53,7 +54,7 @@ from lifelong.records import TaskRecord
 from lifelong.tasks.task import Kind
 
 FORMAT = "lifelong model"
-VERSION = 4
+VERSION = 5
 OLDEST = 3  # version that is still read
 MANIFEST = "manifest.json"
 _TENSORS = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
@@ -80,6 +81,8 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
     """Everything about a model except its tensors.
 
     Attributes:
+        architecture: of an mlp or convnet; None for a traced module.
+        module: a traced module; its constants are among the tensors.
         shapes: of the tensors in the file of tensors.
         bytes, sha256: size and checksum of that file.
         seal: checksum of the manifest itself.
@@ -89,7 +92,7 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
     version: int
     method: str
     seed: int
-    architecture: Sequential
+    architecture: Sequential | None
     settings: dict[str, Any]
     born: dict[str, list[int]]
     tasks: list[_Task]
@@ -98,6 +101,7 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
     shapes: dict[str, list[int]]
     bytes: int
     sha256: str
+    module: TracedData | None = None
     seal: str = ""
 
     @property
@@ -145,7 +149,10 @@ def write(
     An existing model is replaced if its mark is in `mine`, or with `overwrite`. The mark of the new
     model is added to `mine`.
     """
-    tensors = _tensors(network)
+    architecture = network.architecture
+    if not isinstance(architecture, Sequential | Traced):
+        raise TypeError(f"networks made by mlp, convnet or grow are saved, not {architecture!r}")
+    tensors = {**_tensors(network), **_values(architecture)}
     try:
         content = packed(tensors)
     except LimitError as error:
@@ -155,7 +162,8 @@ def write(
         version=VERSION,
         method=method,
         seed=seed,
-        architecture=_as_sequential(network.architecture),
+        architecture=architecture if isinstance(architecture, Sequential) else None,
+        module=architecture.data if isinstance(architecture, Traced) else None,
         settings=msgspec.to_builtins(settings),
         born={group: stamps.tolist() for group, stamps in network.born.items()},
         tasks=[_Task(t.name, t.kind, t.outputs, sorted(t.private)) for t in network.tasks],
@@ -275,9 +283,9 @@ def _decoded(file: Path, content: bytes) -> Manifest:
 
 def _check_limits(manifest: Manifest) -> None:
     """Refuse more than a file may hold; what is done with the rest is linear in its size."""
-    shapes, layers = manifest.shapes, manifest.architecture.layers
+    shapes, architecture = manifest.shapes, manifest.architecture
     require_at_most(MOST_TASKS, "tasks", len(manifest.tasks))
-    require_at_most(MOST_LAYERS, "layers", len(layers))
+    require_at_most(MOST_LAYERS, "layers", 0 if architecture is None else len(architecture.layers))
     require_at_most(MOST_TENSORS, "tensors", len(shapes))
     require_at_most(MOST_DIMS, "sizes in a shape", max(map(len, shapes.values()), default=0))
     require_named([manifest.method, *manifest.born, *manifest.memory, *shapes])
@@ -296,7 +304,7 @@ def _in_this_version(members: dict[str, Any]) -> dict[str, Any]:
 
 def _read_tensors(file: Path, manifest: Manifest) -> dict[str, Tensor]:
     # Nothing is read that is larger than it says, and nothing says more than it has.
-    if 4 * sum(map(math.prod, manifest.shapes.values())) > manifest.bytes:
+    if sum(map(math.prod, manifest.shapes.values())) > manifest.bytes:
         raise ModelFileError(f"{file}: too small for the tensors that the manifest lists")
     content = _content(file, size=manifest.bytes)
     if digest(content) != manifest.sha256:
@@ -319,10 +327,25 @@ def _content(file: Path, *, size: int | None = None, most: int | None = None) ->
         raise ModelFileError(f"{file}: larger than the memory that there is") from error
 
 
-def _as_sequential(architecture: Architecture) -> Sequential:
-    if not isinstance(architecture, Sequential):
-        raise TypeError(f"only networks made by mlp or convnet can be saved, not {architecture!r}")
-    return architecture
+def _values(architecture: Sequential | Traced) -> dict[str, Tensor]:
+    """Tensors of the architecture itself."""
+    if isinstance(architecture, Sequential):
+        return {}
+    constants = {f"constant/{name}": t for name, t in architecture.constants.items()}
+    return constants | {f"start/{name}": t for name, t in architecture.start.items()}
+
+
+def _architecture(manifest: Manifest, tensors: Mapping[str, Tensor]) -> Sequential | Traced:
+    sequential, module = manifest.architecture, manifest.module
+    if (sequential is None) == (module is None):
+        raise NetworkError("there must be an architecture, or else a traced module")
+    if sequential is not None:
+        _check_sequential(sequential)
+        return sequential
+    assert module is not None
+    constants = {name: tensors[f"constant/{name}"] for name in module.constants}
+    start = {name: tensors[f"start/{name}"] for name in module.start}
+    return from_data(module, constants, start)
 
 
 def _check_sequential(sequential: Sequential) -> None:
@@ -359,8 +382,7 @@ def _tensors(network: GrowingNetwork) -> dict[str, Tensor]:
 
 
 def _network(manifest: Manifest, tensors: Mapping[str, Tensor]) -> GrowingNetwork:
-    architecture = manifest.architecture
-    _check_sequential(architecture)
+    architecture = _architecture(manifest, tensors)
     _check_tasks(manifest)
     # In the order of the layout and not of the file: random numbers are drawn tensor by tensor.
     shared = {
@@ -379,8 +401,9 @@ def _network(manifest: Manifest, tensors: Mapping[str, Tensor]) -> GrowingNetwor
         for number, task in enumerate(manifest.tasks, 1)
     )
     memory = {name: tensors[f"memory/{name}"] for name in manifest.memory}
-    network = GrowingNetwork(architecture, shared, _births(manifest), tasks, memory)
-    if len(_tensors(network)) != len(tensors):
+    born = _births(manifest, architecture)
+    network = GrowingNetwork(architecture, shared, born, tasks, memory)
+    if len(_tensors(network)) + len(_values(architecture)) != len(tensors):
         raise NetworkError("there are tensors that belong to no task")
     return network
 
@@ -403,8 +426,8 @@ def _check_tasks(manifest: Manifest) -> None:
             )
 
 
-def _births(manifest: Manifest) -> dict[str, Tensor]:
-    groups = manifest.architecture.layout.groups if manifest.tasks else {}
+def _births(manifest: Manifest, architecture: Architecture) -> dict[str, Tensor]:
+    groups = architecture.layout.groups if manifest.tasks else {}
     if set(manifest.born) != set(groups):
         raise NetworkError(f"there are births of {list(manifest.born)}, not of {list(groups)}")
     for group, stamps in manifest.born.items():

@@ -101,7 +101,8 @@ class SparseGroup:
         w = w.movedim(self.dim, 0)
         if (self.repeat, self.span) == (1, 1):
             return w
-        return w.unflatten(0, (self.repeat, -1, self.span)).movedim(1, 0)
+        units = w.unflatten(0, (self.repeat, -1, self.span))
+        return torch.movedim(units, 1, 0)
 
 
 @final

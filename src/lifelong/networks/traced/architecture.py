@@ -5,6 +5,7 @@ its operations, and every size is rewritten in terms of widths. The result compu
 does, from named tensors of any width, and is plain data. It proves itself on the example.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,13 +17,23 @@ import torch
 from torch import Tensor, nn
 
 from lifelong.networks.growing import Network, uniform
-from lifelong.networks.layout import HEAD, Layout, NetworkError, Tensors, put
+from lifelong.networks.layout import (
+    FIXED,
+    HEAD,
+    INPUTS,
+    OUTPUTS,
+    Layout,
+    NetworkError,
+    Tensors,
+    put,
+)
 from lifelong.networks.surgery import append_units, newer_units
 from lifelong.networks.traced.build import Builder, tensors_at
 from lifelong.networks.traced.program import Program, Runner, Size
 from lifelong.networks.traced.trace import Mode, Tracer, in_mode, require_runnable
 
 TOLERANCE = 1e-4  # of the largest output: rounding of float32 over many layers
+MOST_NUMBERS = 2**30  # in a value that two rows make
 EXACT = 1e-5  # the same, for sums that have one more term
 
 
@@ -52,6 +63,7 @@ class TracedData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def check(self) -> None:
         """Refuse references to what is not there, and operations that are not known."""
         layout, known = self.layout, {*self.layout.tensors, *self.constants}
+        _check_layout(layout)
         if len(known) != len(layout.tensors) + len(self.constants):
             raise NetworkError("a tensor is a constant and a weight")
         for program in (self.evaluation, self.training):
@@ -62,6 +74,32 @@ class TracedData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise NetworkError("its formulas are about groups that are not there")
         if not {*self.start} <= {*layout.tensors}:
             raise NetworkError("it starts from tensors that are not there")
+
+
+def _check_layout(layout: Layout) -> None:
+    """Refuse what surgery could not work with."""
+    widths = {INPUTS: 1, OUTPUTS: 1, **layout.groups}
+    if any(units < 1 for units in layout.groups.values()) or not set(HEAD) <= set(layout.tensors):
+        raise NetworkError("a layout without units, or without a head")
+    if any(group in (INPUTS, OUTPUTS, FIXED) for group in layout.groups):
+        raise NetworkError("a group with a name that is taken")
+    for name, spec in layout.tensors.items():
+        roles = [axis.role for axis in spec.axes]
+        segments = [segment for axis in spec.axes for segment in axis.segments]
+        odd = [
+            s for s in segments if (s.group or INPUTS) not in widths or s.repeat < 1 or s.span < 0
+        ]
+        if (
+            odd
+            or roles.count("out") > 1
+            or roles.count("in") > 1
+            or not all(axis.segments for axis in spec.axes)
+        ):
+            raise NetworkError(f"{name} is declared with axes that cannot be")
+        if (spec.owner == "task") != (name in HEAD or spec.kind == "buffer"):
+            raise NetworkError(f"{name} belongs to neither all tasks nor one")
+        if spec.initial is not None and not math.isfinite(spec.initial):
+            raise NetworkError(f"{name} does not start at a number")
 
 
 @final
@@ -146,6 +184,49 @@ class Traced:
         return f"Traced({self.data.module}, {content.hexdigest()[:16]})"
 
 
+def from_data(data: TracedData, constants: Tensors, start: Tensors) -> Traced:
+    """A traced module from a file, which is not trusted: it is checked, and run on tensors without
+    values, before it is used.
+    """
+    data.check()
+    traced = Traced(data, constants, start)
+    for name, tensor in start.items():
+        shape = data.layout.shape(name, data.layout.groups, 1)
+        if tuple(tensor.shape) != shape or tensor.dtype != torch.float32:
+            raise NetworkError(f"{name} of a pretrained module must be float32 of {shape}")
+        if not bool(torch.isfinite(tensor).all()):
+            raise NetworkError(f"{name} of a pretrained module is not finite")
+    _dry_run(traced)
+    return traced
+
+
+def _dry_run(traced: Traced) -> None:
+    """Run both programs on tensors without values: refuse one that fails, that needs too much
+    memory, or whose features are not what the head reads.
+    """
+    data, layout = traced.data, traced.layout
+    meta = torch.device("meta")
+    for program in (data.evaluation, data.training):
+        try:
+            shapes = {n: layout.shape(n, layout.groups, 1) for n in layout.tensors}
+            tensors = {n: torch.empty(shape, device=meta) for n, shape in shapes.items()}
+            constants = {n: t.to(meta) for n, t in traced.constants.items()}
+            x = torch.empty(2, *layout.inputs, dtype=getattr(torch, data.dtype), device=meta)
+            runner = Runner(program, constants)
+            features = runner(tensors, x, torch.Generator(), _refuse_large)
+            shape, expected = tuple(features.shape), (2, shapes[HEAD[0]][1])
+        except Exception as error:  # an operation may raise anything
+            raise NetworkError(f"its program cannot be run: {error}") from error
+        if shape != expected or features.dtype != torch.float32:
+            raise NetworkError(f"its program gives {shape}, but the head reads {expected}")
+
+
+def _refuse_large(value: object) -> None:
+    for tensor in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(tensor, Tensor) and tensor.numel() > MOST_NUMBERS:
+            raise NetworkError(f"a value of {tensor.numel():,} numbers for two rows")
+
+
 def grow(
     module: nn.Module,
     example: Tensor,
@@ -206,6 +287,7 @@ def grow(
     constants = tensors_at(builder.constants, tracer.tensors)
     traced = Traced(data, constants, values if pretrained else {})
     own = _own_network(traced, values, module)
+    _dry_run(traced)
     _prove(traced, own, module, example, frozen)
     silent = _silences(traced, own, example[:2])
     measured = msgspec.structs.replace(layout, silent=silent)

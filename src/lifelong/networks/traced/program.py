@@ -187,8 +187,13 @@ class Runner:
         ]
 
     def __call__(
-        self, tensors: Tensors, x: Tensor, generator: torch.Generator | None = None
+        self,
+        tensors: Tensors,
+        x: Tensor,
+        generator: torch.Generator | None = None,
+        watch: Callable[[Any], None] | None = None,
     ) -> Any:
+        """The result; `watch` sees every value."""
         values: list[Any] = [None] * self._count
         values[0] = x
         widths = {g: tensors[name].shape[dim] // places for g, name, dim, places in self._widths}
@@ -211,6 +216,8 @@ class Runner:
                 if step.random:
                     named["generator"] = generator
             values[number] = step.function(*arguments, **named)
+            if watch is not None:
+                watch(values[number])
             for old in step.done:  # as a module frees what it is done with
                 values[old] = None
         return values[self._result]
