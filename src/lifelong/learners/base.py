@@ -22,7 +22,7 @@ from lifelong.persistence.checkpoint import Checkpoint
 from lifelong.persistence.files import MOST_NAME, digest_of
 from lifelong.persistence.models import ModelFileError, checksum, not_finite, read, write
 from lifelong.printing import Terminal
-from lifelong.records import Capacity, TaskRecord
+from lifelong.records import BYTES, Capacity, TaskRecord
 from lifelong.tasks.task import (
     Array,
     Examples,
@@ -159,13 +159,25 @@ class Learner(ABC, Generic[S]):
             return Capacity(0, 0, 0)
         last = self.network.tasks[-1].name
         _, served = self._serve(as_of if as_of is not None else last)
-        kept = served.tensors if as_of is not None else self.network.everything()
-        return Capacity(parameters(kept), nonzero(kept), served.multiply_adds())
+        if as_of is not None:
+            kept = served.tensors
+            return Capacity(parameters(kept), nonzero(kept), served.multiply_adds())
+        patches = self.network.patches()
+        kept = {**self.network.everything(), **{n: patch.values for n, patch in patches.items()}}
+        return Capacity(
+            parameters(kept), nonzero(kept), served.multiply_adds(), self._stored_bytes()
+        )
+
+    def _stored_bytes(self) -> int:
+        """Bytes of all that predictions need."""
+        everything = self.network.everything().values()
+        patches = self.network.patches().values()
+        return sum(tensor.nbytes for tensor in everything) + sum(p.nbytes for p in patches)
 
     @final
     def relative_capacity(self) -> float:
-        """Parameters relative to the base network with one head per task (DNN-MTL)."""
-        return self.capacity().parameters / self.network.base_parameters()
+        """Bytes relative to the base network with one head per task (DNN-MTL)."""
+        return self.capacity().bytes / (BYTES * self.network.base_parameters())
 
     @final
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:

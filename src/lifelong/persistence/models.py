@@ -17,8 +17,9 @@ import msgspec
 import torch
 from torch import Tensor
 
-from lifelong.networks.growing import OWN, GrowingNetwork, LearnedTask
+from lifelong.networks.growing import OWN, ROOT, GrowingNetwork, LearnedTask
 from lifelong.networks.layout import Architecture, NetworkError
+from lifelong.networks.patches import Patch
 from lifelong.networks.sequential import (
     Convolution,
     Linear,
@@ -57,6 +58,8 @@ FORMAT = "lifelong model"
 VERSION = 5
 OLDEST = 3  # version that is still read
 MANIFEST = "manifest.json"
+_PATCH, _PLACES, _VALUES = "patch/", "/places", "/values"
+_CONSTANT = "constant/"
 _TENSORS = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
 
 
@@ -74,6 +77,8 @@ class _Task(msgspec.Struct, forbid_unknown_fields=True):
     kind: Kind
     outputs: int
     private: list[str]
+    patched: list[str] = []
+    parent: int | None = None
 
 
 @final
@@ -84,6 +89,7 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
         architecture: of an mlp or convnet; None for a traced module.
         module: a traced module; its constants are among the tensors.
         shapes: of the tensors in the file of tensors.
+        root: seed of the untrained network that tasks may start from.
         bytes, sha256: size and checksum of that file.
         seal: checksum of the manifest itself.
     """
@@ -102,6 +108,7 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
     bytes: int
     sha256: str
     module: TracedData | None = None
+    root: int | None = None
     seal: str = ""
 
     @property
@@ -166,12 +173,13 @@ def write(
         module=architecture.data if isinstance(architecture, Traced) else None,
         settings=msgspec.to_builtins(settings),
         born={group: stamps.tolist() for group, stamps in network.born.items()},
-        tasks=[_Task(t.name, t.kind, t.outputs, sorted(t.private)) for t in network.tasks],
+        tasks=[_described(known) for known in network.tasks],
         memory=sorted(network.memory),
         records=list(records),
         shapes={name: list(tensor.shape) for name, tensor in tensors.items()},
         bytes=len(content),
         sha256=digest(content),
+        root=network.root,
     ).sealed()
     text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
     _decoded(path / MANIFEST, text)  # refuses to write what could not be read again
@@ -189,6 +197,11 @@ def write(
             f"{path}: the model cannot be written: {error.strerror}; what was there before is "
             "there still, or this one is, whole: mend this, or save elsewhere"
         ) from error
+
+
+def _described(known: LearnedTask) -> _Task:
+    private, patched = sorted(known.private), sorted(known.patches)
+    return _Task(known.name, known.kind, known.outputs, private, patched, known.parent)
 
 
 def _refuse_another(path: Path, mine: Collection[str]) -> None:
@@ -215,8 +228,10 @@ def _drop_files_but(path: Path, kept: str) -> None:
 def checksum(network: GrowingNetwork) -> str:
     """Checksum of all that was learned."""
     births = {f"born/{group}": stamps for group, stamps in network.born.items()}
-    tasks = [(known.name, known.kind.value, known.outputs) for known in network.tasks]
-    return digest(repr(tasks).encode(), digest_of({**_tensors(network), **births}).encode())
+    tasks = repr([(known.name, known.kind.value, known.outputs) for known in network.tasks])
+    if network.root is not None:
+        tasks += repr((network.root, [known.parent for known in network.tasks]))
+    return digest(tasks.encode(), digest_of({**_tensors(network), **births}).encode())
 
 
 def not_finite(network: GrowingNetwork) -> str | None:
@@ -289,7 +304,8 @@ def _check_limits(manifest: Manifest) -> None:
     require_at_most(MOST_TENSORS, "tensors", len(shapes))
     require_at_most(MOST_DIMS, "sizes in a shape", max(map(len, shapes.values()), default=0))
     require_named([manifest.method, *manifest.born, *manifest.memory, *shapes])
-    require_named(name for task in manifest.tasks for name in (task.name, *task.private))
+    named = ((task.name, *task.private, *task.patched) for task in manifest.tasks)
+    require_named(name for names in named for name in names)
     sizes = [size for shape in shapes.values() for size in shape]
     require_at_most(MOST_SIZE, "places on an axis", max(sizes, default=0))
     if min(sizes, default=0) < 0:
@@ -304,7 +320,8 @@ def _in_this_version(members: dict[str, Any]) -> dict[str, Any]:
 
 def _read_tensors(file: Path, manifest: Manifest) -> dict[str, Tensor]:
     # Nothing is read that is larger than it says, and nothing says more than it has.
-    if sum(map(math.prod, manifest.shapes.values())) > manifest.bytes:
+    entries = {name: math.prod(shape) for name, shape in manifest.shapes.items()}
+    if sum(_least_size(name) * count for name, count in entries.items()) > manifest.bytes:
         raise ModelFileError(f"{file}: too small for the tensors that the manifest lists")
     content = _content(file, size=manifest.bytes)
     if digest(content) != manifest.sha256:
@@ -316,6 +333,13 @@ def _read_tensors(file: Path, manifest: Manifest) -> dict[str, Tensor]:
     if {name: list(tensor.shape) for name, tensor in tensors.items()} != manifest.shapes:
         raise ModelFileError(f"{file}: holds other tensors than the manifest lists")
     return tensors
+
+
+def _least_size(name: str) -> int:
+    """Bytes that an entry of this tensor takes at least."""
+    if name.startswith(_CONSTANT):
+        return 1  # such as a mask
+    return 4 if not name.startswith(_PATCH) else 1 if name.endswith(_PLACES) else 2
 
 
 def _content(file: Path, *, size: int | None = None, most: int | None = None) -> bytes:
@@ -331,7 +355,7 @@ def _values(architecture: Sequential | Traced) -> dict[str, Tensor]:
     """Tensors of the architecture itself."""
     if isinstance(architecture, Sequential):
         return {}
-    constants = {f"constant/{name}": t for name, t in architecture.constants.items()}
+    constants = {f"{_CONSTANT}{name}": t for name, t in architecture.constants.items()}
     return constants | {f"start/{name}": t for name, t in architecture.start.items()}
 
 
@@ -343,7 +367,7 @@ def _architecture(manifest: Manifest, tensors: Mapping[str, Tensor]) -> Sequenti
         _check_sequential(sequential)
         return sequential
     assert module is not None
-    constants = {name: tensors[f"constant/{name}"] for name in module.constants}
+    constants = {name: tensors[f"{_CONSTANT}{name}"] for name in module.constants}
     start = {name: tensors[f"start/{name}"] for name in module.start}
     return from_data(module, constants, start)
 
@@ -378,7 +402,17 @@ def _tensors(network: GrowingNetwork) -> dict[str, Tensor]:
         for name, tensor in known.private.items()
     }
     memory = {f"memory/{name}": t for name, t in network.memory.items()}
-    return {f"shared/{name}": t for name, t in network.shared.items()} | private | memory
+    shared = {f"shared/{name}": t for name, t in network.shared.items()}
+    return shared | private | _patch_tensors(network) | memory
+
+
+def _patch_tensors(network: GrowingNetwork) -> dict[str, Tensor]:
+    return {
+        f"{_PATCH}{number}/{name}{part}": tensor
+        for number, known in enumerate(network.tasks, 1)
+        for name, patch in known.patches.items()
+        for part, tensor in ((_PLACES, patch.places), (_VALUES, patch.values))
+    }
 
 
 def _network(manifest: Manifest, tensors: Mapping[str, Tensor]) -> GrowingNetwork:
@@ -397,15 +431,27 @@ def _network(manifest: Manifest, tensors: Mapping[str, Tensor]) -> GrowingNetwor
             task.kind,
             task.outputs,
             {n: tensors[f"task/{number}/{n}"] for n in sorted(task.private, key=place.__getitem__)},
+            _patches(tensors, number, sorted(task.patched, key=place.__getitem__)),
+            task.parent,
         )
         for number, task in enumerate(manifest.tasks, 1)
     )
     memory = {name: tensors[f"memory/{name}"] for name in manifest.memory}
-    born = _births(manifest, architecture)
-    network = GrowingNetwork(architecture, shared, born, tasks, memory)
+    births = _births(manifest, architecture)
+    network = GrowingNetwork(architecture, shared, births, tasks, memory, manifest.root)
     if len(_tensors(network)) + len(_values(architecture)) != len(tensors):
         raise NetworkError("there are tensors that belong to no task")
     return network
+
+
+def _patches(
+    tensors: Mapping[str, Tensor], number: int, names: Collection[str]
+) -> dict[str, Patch]:
+    parts = {name: f"{_PATCH}{number}/{name}" for name in names}
+    return {
+        name: Patch(tensors[part + _PLACES].cpu(), tensors[part + _VALUES])
+        for name, part in parts.items()
+    }
 
 
 def _check_tasks(manifest: Manifest) -> None:
@@ -414,6 +460,7 @@ def _check_tasks(manifest: Manifest) -> None:
         raise NetworkError(f"tasks must have names that differ and are not empty, not {names}")
     if any(task.outputs < 1 for task in manifest.tasks):
         raise NetworkError("there is a task without outputs")
+    _check_parents(manifest)
     numbers = [record.number for record in manifest.records]
     if any(not 1 <= number <= len(names) for number in numbers):
         raise NetworkError("there is a record of a task that was not learned")
@@ -424,6 +471,17 @@ def _check_tasks(manifest: Manifest) -> None:
             raise NetworkError(
                 f"the record of task {record.number} is not about the network's groups"
             )
+
+
+def _check_parents(manifest: Manifest) -> None:
+    first = 1 if manifest.root is None else ROOT
+    for number, task in enumerate(manifest.tasks, 1):
+        if task.parent is not None and not (first <= task.parent < number and number > 1):
+            raise NetworkError(f"task {task.name!r} starts from a task that was not there")
+        if task.patched and number == 1:
+            raise NetworkError("the first task cannot change weights that were there before it")
+    if manifest.root is not None and not 0 <= manifest.root < 2**64:
+        raise NetworkError(f"{manifest.root} is not the seed of an untrained network")
 
 
 def _births(manifest: Manifest, architecture: Architecture) -> dict[str, Tensor]:
@@ -448,6 +506,8 @@ def _check_shapes(network: GrowingNetwork, private_shape: PrivateShape) -> None:
             raise NetworkError(f"the tensors of task {known.name!r} are not those of its network")
         for name, tensor in known.private.items():
             _check_shape(tensor, private_shape(network, number, name), name)
+        for name, patch in known.patches.items():
+            _check_patch(network, number, name, patch)
     hidden = {group: len(stamps) for group, stamps in network.born.items()}
     outputs = {known.outputs for known in network.tasks}
     if len(outputs) > 1 and not private.issuperset(layout.task_owned):
@@ -459,6 +519,14 @@ def _check_shapes(network: GrowingNetwork, private_shape: PrivateShape) -> None:
         free = tensor.ndim == 0 or name.startswith(OWN)  # a count, or of the method's own shape
         about = tensor if free else network.shared[name.rpartition("/")[2]]
         _check_shape(tensor, tuple(about.shape), name)
+
+
+def _check_patch(network: GrowingNetwork, number: int, name: str, patch: Patch) -> None:
+    if name not in network.shared:
+        raise NetworkError(f"there is a patch of {name}, which no task shares")
+    patch.require_within(network.entries(name, number - 1))
+    if not bool(torch.isfinite(patch.values).all()):
+        raise NetworkError(f"a patch of {name} holds numbers that are not finite")
 
 
 def _check_shape(tensor: Tensor, expected: tuple[int, ...], name: str) -> None:

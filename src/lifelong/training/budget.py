@@ -1,7 +1,7 @@
 """The budget of a training, and the checks that all settings classes share."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, TypeVar, final
@@ -36,7 +36,7 @@ def renamed(**names: str) -> Callable[[type[T]], type[T]]:
 
         @wraps(initialise)
         def checked(self: T, *args: Any, **given: Any) -> None:
-            for old in sorted(names.keys() & given.keys()):
+            for old in sorted(names.keys() & given.keys() - set(_fields(cls))):
                 raise SettingError(
                     f"{cls.__name__} has no setting {old!r} any more: it is called {names[old]!r}"
                 )
@@ -49,9 +49,17 @@ def renamed(**names: str) -> Callable[[type[T]], type[T]]:
     return decorate
 
 
+def _fields(cls: type[Any]) -> Collection[str]:
+    return getattr(cls, "__dataclass_fields__", {})
+
+
 def with_new_names(settings: Mapping[str, Any], kind: type[Any]) -> dict[str, Any]:
-    """Settings from a file, with old names replaced by the current ones."""
-    names, kinds = getattr(kind, "renamed", {}), {"budget": Budget}
+    """Settings from a file, with old names replaced by the current ones.
+
+    Where the new name is there as well, the old one has a new meaning.
+    """
+    old, kinds = getattr(kind, "renamed", {}), {"budget": Budget}
+    names = {name: new for name, new in old.items() if new not in settings}
     return {
         names.get(name, name): with_new_names(value, kinds[name])
         if name in kinds and isinstance(value, dict)

@@ -34,19 +34,29 @@ NOTHING = 1e-12  # a mu_max this small is rounding error: no feature correlates 
 class SparseHead:
     """A solved head: one row of weights and one bias per output.
 
-    `gap` is the largest violation of the optimality condition, as a share of mu_max.
+    `gap` is the largest violation of the optimality condition, as a share of mu_max; `steps` is the
+    number of Newton steps that it took.
     """
 
     weight: Tensor
     bias: Tensor
     mu_max: Tensor
     gap: float
+    steps: int = 0
 
 
 def fit_sparse_head(
-    features: Tensor, labels: Tensor, kind: Kind, outputs: int, strength: float
+    features: Tensor,
+    labels: Tensor,
+    kind: Kind,
+    outputs: int,
+    strength: float,
+    warm: SparseHead | None = None,
 ) -> SparseHead:
-    """Solve Equation 3 with mu = strength * mu_max."""
+    """Solve Equation 3 with mu = strength * mu_max.
+
+    `warm` is the solution for another strength, from which classes start.
+    """
     columns, mean = _centred(features)
     strength = min(strength, 1.0)  # from mu_max on the head is zero
     if kind is Kind.BINARY:
@@ -54,14 +64,21 @@ def fit_sparse_head(
         weight = torch.stack([part.weight for part in parts])
         bias = torch.stack([part.bias for part in parts])
         mu_max = torch.stack([part.mu_max for part in parts])
-        gap = max(part.gap for part in parts)
+        gap, steps = max(part.gap for part in parts), sum(part.steps for part in parts)
     else:
-        fit = _fit_classes(columns, F.one_hot(labels, outputs).double().T.contiguous(), strength)
-        weight, bias, mu_max, gap = fit.weight, fit.bias, fit.mu_max, fit.gap
+        hits = F.one_hot(labels, outputs).double().T.contiguous()
+        fit = _fit_classes(columns, hits, strength, None if warm is None else _joined(warm, mean))
+        weight, bias, mu_max, gap, steps = fit.weight, fit.bias, fit.mu_max, fit.gap, fit.steps
     bias = bias - weight @ mean
     # Contiguous, as after saving and loading: the memory layout may affect rounding.
     weight = weight.to(features.dtype).contiguous()
-    return SparseHead(weight, bias.to(features.dtype), mu_max, gap)
+    return SparseHead(weight, bias.to(features.dtype), mu_max, gap, steps)
+
+
+def _joined(head: SparseHead, mean: Tensor) -> Tensor:
+    """A head as the matrix of coordinates that is solved for, on centred features."""
+    weight = head.weight.double()
+    return torch.cat([weight, (head.bias.double() + weight @ mean)[:, None]], dim=1).T.contiguous()
 
 
 def _centred(features: Tensor) -> tuple[Tensor, Tensor]:
@@ -101,7 +118,7 @@ def _fit_binary(columns: Tensor, y: Tensor, strength: float) -> SparseHead:
         loss = F.binary_cross_entropy_with_logits(v @ columns, y)
         return loss + (thresholds * v.abs()).sum()
 
-    scale = float(mu_max)
+    scale, steps = float(mu_max), 0
     for _ in range(50):
         p = torch.sigmoid(v @ columns)
         gradient = columns @ (p - y) / rows
@@ -111,7 +128,8 @@ def _fit_binary(columns: Tensor, y: Tensor, strength: float) -> SparseHead:
         model = _Curvature((columns * (p * (1 - p))) @ columns.T / rows)
         goal = model.lowest(v, gradient, thresholds, TOLERANCE * scale / 10)
         v = _backtrack(objective, v, goal)
-    return SparseHead(v[:-1], v[-1], mu_max, gap)
+        steps += 1
+    return SparseHead(v[:-1], v[-1], mu_max, gap, steps)
 
 
 def _thresholds(columns: Tensor, mu: float) -> Tensor:
@@ -132,10 +150,13 @@ def _backtrack(objective: Callable[[Tensor], Tensor], v: Tensor, goal: Tensor) -
     return v
 
 
-def _fit_classes(columns: Tensor, hits: Tensor, strength: float) -> SparseHead:
-    """Accelerated proximal steps in the metric of half the features' Gram matrix, which bounds the
-    curvature of a softmax: correlated features do not slow it down, and a step needs one pass over
-    the rows.
+def _fit_classes(
+    columns: Tensor, hits: Tensor, strength: float, warm: Tensor | None = None
+) -> SparseHead:
+    """Newton steps on the coordinates that are not held at zero, within their orthant.
+
+    The curvature is never formed: with many classes and features it is larger than the data. A step
+    that would change a sign ends at zero.
     """
     rows = hits.shape[1]
     share = hits.mean(dim=1)
@@ -145,19 +166,102 @@ def _fit_classes(columns: Tensor, hits: Tensor, strength: float) -> SparseHead:
     v[-1] = share.clamp_min(1 / (2 * rows)).log()
     if strength == 1 or mu_max <= NOTHING:
         return SparseHead(v[:-1].T, v[-1], mu_max, 0.0)
-    scale, model = float(mu_max), _Curvature(columns @ columns.T / (2 * rows))
+    v = v if warm is None else warm
+    problem = _Softmax(columns, hits, thresholds)
+    value, gap, steps = problem.value(v), math.inf, 0
+    for _ in range(200):
+        probabilities = problem.probabilities(v)
+        gradient = problem.gradient(probabilities)
+        gap = _violation(v, gradient, thresholds) / float(mu_max)
+        if gap <= TOLERANCE:
+            break
+        orthant = _orthant(v, gradient, thresholds)
+        slope = torch.where(orthant != 0, gradient + thresholds * orthant, 0.0)
+        precision = min(0.1, math.sqrt(gap))
+        direction = problem.newton_direction(probabilities, slope, orthant != 0, precision)
+        v, lower = problem.search(v, direction, orthant, value, float((slope * direction).sum()))
+        if not lower < value:
+            break
+        value, steps = lower, steps + 1
+    return SparseHead(v[:-1].T, v[-1], mu_max, gap, steps)
 
-    def slope(u: Tensor) -> Tensor:
-        return columns @ (torch.softmax(u.T @ columns, dim=0) - hits).T / rows
 
-    def gap(u: Tensor) -> float:
-        return _violation(u, slope(u), thresholds) / scale
+def _orthant(v: Tensor, gradient: Tensor, thresholds: Tensor) -> Tensor:
+    """Signs of the coordinates that may move; 0 for those that stay zero.
 
-    def advance(u: Tensor) -> Tensor:
-        return model.lowest(u, slope(u), thresholds, TOLERANCE * scale / 10)
+    The intercepts, which have no threshold, are free whatever their sign; 1 stands for that.
+    """
+    leaving = torch.where(gradient.abs() > thresholds, -gradient.sign(), 0.0)
+    signs = torch.where(v != 0, v.sign(), leaving)
+    signs[-1] = 1
+    return signs
 
-    v = _accelerated(advance, v, model.product, lambda u: gap(u) <= TOLERANCE, 5, 5000)
-    return SparseHead(v[:-1].T, v[-1], mu_max, gap(v))
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Softmax:
+    """Mean cross-entropy of `v.T @ columns` plus l1, as a function of v (feature, class)."""
+
+    columns: Tensor
+    hits: Tensor
+    thresholds: Tensor
+
+    def value(self, v: Tensor) -> float:
+        logits = v.T @ self.columns
+        loss = torch.logsumexp(logits, dim=0) - (logits * self.hits).sum(dim=0)
+        return float(loss.mean() + (self.thresholds * v.abs()).sum())
+
+    def probabilities(self, v: Tensor) -> Tensor:
+        return torch.softmax(v.T @ self.columns, dim=0)
+
+    def gradient(self, probabilities: Tensor) -> Tensor:
+        """Of the cross-entropy alone."""
+        return self.columns @ (probabilities - self.hits).T / self.hits.shape[1]
+
+    def newton_direction(self, p: Tensor, slope: Tensor, free: Tensor, precision: float) -> Tensor:
+        """Solve curvature @ direction = -slope by conjugate gradients on the free coordinates,
+        preconditioned by the diagonal of the curvature.
+        """
+        rows = self.hits.shape[1]
+        diagonal = self.columns.square() @ (p * (1 - p)).T / rows
+        ridge = 1e-6 * float(diagonal[:-1].mean()) + 1e-12  # for features of dead units
+        inverse = torch.where(free, 1 / (diagonal + ridge), 0.0)
+
+        def curved(d: Tensor) -> Tensor:
+            weighted = p * (d.T @ self.columns)
+            product = self.columns @ (weighted - p * weighted.sum(dim=0)).T / rows
+            return torch.where(free, product + ridge * d, 0.0)
+
+        direction, residual = torch.zeros_like(slope), -slope
+        scaled = inverse * residual
+        ahead, size = scaled.clone(), float((residual * scaled).sum())
+        enough = precision**2 * size
+        for _ in range(60):
+            along = curved(ahead)
+            share = size / float((ahead * along).sum())
+            direction += share * ahead
+            residual -= share * along
+            scaled = inverse * residual
+            smaller = float((residual * scaled).sum())
+            if smaller <= enough:
+                break
+            ahead, size = scaled + smaller / size * ahead, smaller
+        return direction
+
+    def search(
+        self, v: Tensor, direction: Tensor, orthant: Tensor, value: float, slope: float
+    ) -> tuple[Tensor, float]:
+        """Halve the step until the value falls enough; v itself if it never does."""
+        share = 1.0
+        while share > 1e-8:
+            candidate = v + share * direction
+            features = candidate[:-1]
+            features[features.sign() * orthant[:-1] < 0] = 0.0
+            lower = self.value(candidate)
+            if lower <= value + 1e-4 * share * slope:
+                return candidate, lower
+            share /= 2
+        return v, value
 
 
 @final
@@ -173,10 +277,6 @@ class _Curvature:
         self._unit = self._curvature.diagonal().rsqrt()
         self._scaled = self._curvature * self._unit[:, None] * self._unit
         self._step = 1 / float(torch.linalg.eigvalsh(self._scaled)[-1])
-
-    def product(self, left: Tensor, right: Tensor) -> float:
-        """Inner product in the metric of this curvature."""
-        return float((left * (self._curvature @ right)).sum())
 
     def lowest(self, v: Tensor, gradient: Tensor, thresholds: Tensor, tolerance: float) -> Tensor:
         """Minimiser of the model at v, where the loss has this gradient, plus the l1 penalty."""

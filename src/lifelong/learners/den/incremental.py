@@ -2,13 +2,16 @@
 
 from math import ceil
 
+from lifelong.learners.den.by_need import growth_by_need
 from lifelong.learners.den.draft import Draft
 from lifelong.learners.den.expand import dynamic_expansion
 from lifelong.learners.den.prune import prune_useless
 from lifelong.learners.den.retrain import selective_retraining
 from lifelong.learners.den.split import split
+from lifelong.learners.den.split_weights import split_weights
 from lifelong.learners.den.task_training import TaskTraining
-from lifelong.networks.growing import GrowingNetwork, first_network
+from lifelong.networks.growing import GrowingNetwork, Network, first_network, root_tensors
+from lifelong.networks.layout import Tensors
 from lifelong.training.penalties import sparse_weights
 
 
@@ -17,11 +20,15 @@ def incremental_learning(known: GrowingNetwork, training: TaskTraining) -> Draft
     settings = training.settings
     if not known.tasks:
         return first_task(known, training)
+    if settings.split == "auto":
+        return growth_by_need(known, training)
     draft = selective_retraining(known, training)
     if settings.expand and draft.loss > settings.tau:
         draft = dynamic_expansion(draft, training)
-    if settings.split:
-        draft = split(known, draft, training)
+    if settings.split == "units":
+        return split(known, draft, training)
+    if settings.split == "weights":
+        return split_weights(known, draft, training)
     return draft
 
 
@@ -32,6 +39,18 @@ def first_task(known: GrowingNetwork, training: TaskTraining) -> Draft:
     share = 1.0 if known.architecture.start else settings.initial_width
     widths = {group: ceil(w * share) for group, w in layout.groups.items()}
     start = first_network(known.architecture, widths, training.task.outputs, training.fresh())
+    if known.root is not None:
+        start = start.with_tensors({**start.tensors, **_root(known, start, training)})
     network, stage = training.train("first", start, sparse_weights(layout.tensors, settings.mu))
     draft = Draft(network, stage.loss, (stage,))
-    return prune_useless(draft, training.number) if settings.prune else draft
+    # The units of the untrained network stay: a later task may start from it.
+    prunes = settings.prune and known.root is None
+    return prune_useless(draft, training.number) if prunes else draft
+
+
+def _root(known: GrowingNetwork, network: Network, training: TaskTraining) -> Tensors:
+    layout = known.architecture.layout
+    shared = [name for name, spec in layout.tensors.items() if spec.owner == "shared"]
+    assert known.root is not None
+    root = root_tensors(known.architecture, shared, network.widths, known.root)
+    return {name: tensor.to(training.device) for name, tensor in root.items()}
