@@ -342,7 +342,10 @@ def _alone(dim: Dim) -> Iterator[Dim]:
 
 
 def _readers(layout: Layout) -> Iterator[tuple[str, tuple[str, int, int]]]:
+    """Where widths are read off; not off a head, since features are computed without one."""
     for name, spec in layout.tensors.items():
+        if name in HEAD:
+            continue
         for dim, axis in enumerate(spec.axes):
             if len(axis.segments) == 1 and axis.segments[0].group in layout.groups:
                 one = axis.segments[0]
