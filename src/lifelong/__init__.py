@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lifelong.learners.den import DEN, Settings
+    from lifelong.networks.adapted import adapt
     from lifelong.networks.sequential import alexnet, convnet, mlp
     from lifelong.networks.traced.architecture import grow
     from lifelong.tasks.task import Kind, Task, TaskError
@@ -17,6 +18,7 @@ __all__ = [
     "Settings",
     "Task",
     "TaskError",
+    "adapt",
     "alexnet",
     "convnet",
     "grow",
@@ -25,6 +27,7 @@ __all__ = [
 
 _HOMES = {
     "lifelong.learners.den": ("DEN", "Settings"),
+    "lifelong.networks.adapted": ("adapt",),
     "lifelong.networks.sequential": ("alexnet", "convnet", "mlp"),
     "lifelong.networks.traced.architecture": ("grow",),
     "lifelong.tasks.task": ("Kind", "Task", "TaskError"),

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import settings as runs
 from hypothesis import strategies as st
 from torch import nn
-from zoo import ZOO, module_of, traced
 
 from builders import in_double, random, same
 from lifelong import grow
@@ -25,6 +24,7 @@ from lifelong.networks.surgery import (
 from lifelong.networks.traced.architecture import Traced, TracedData
 from lifelong.networks.traced.program import Call, Named, Program, Size, Value
 from lifelong.tasks.task import Task
+from zoo import ZOO, module_of, traced
 
 names = st.sampled_from(list(ZOO))
 
@@ -338,7 +338,7 @@ def test_what_cannot_grow_is_refused_with_the_reason(module, told):
         ({"frozen": "0"}, "frozen must be a list of names, not '0'"),
         ({"example": torch.zeros(3)}, r"at least one more dim, not \(3,\)"),
         ({"example": (torch.zeros(3, 6), torch.zeros(3))}, "wrapped to take one"),
-        ({"module": len}, "takes an nn.Module, not a builtin"),
+        ({"module": len}, "an nn.Module is needed, not a builtin"),
         ({"module": nn.Linear(6, 2).double()}, "no part of the module"),
     ],
 )

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from rich.progress import Progress as Bars
 from rich.progress import TextColumn
-from torch import Tensor
+from torch import Tensor, nn
 
 from lifelong.networks.growing import GrowingNetwork, LearnedTask, nonzero, parameters
 from lifelong.networks.layout import Architecture, NetworkError, Tensors
@@ -204,14 +204,21 @@ class Learner(ABC, Generic[S]):
     @final
     @classmethod
     def load(
-        cls, path: str | Path, *, device: str | torch.device = "cpu", progress: bool = False
+        cls,
+        path: str | Path,
+        *,
+        device: str | torch.device = "cpu",
+        progress: bool = False,
+        module: nn.Module | None = None,
     ) -> Self:
         """Read a model that `save` wrote; it predicts and learns exactly as the saved one.
+
+        A network that was made by `adapt` needs its `module` again, because files hold no code.
 
         Safe on untrusted files: any defect raises `ModelFileError`.
         """
         place = Path(path)
-        saved = read(place, torch.device(device), cls.method, cls._private_shape)
+        saved = read(place, torch.device(device), cls.method, cls._private_shape, module)
         manifest, network = saved.manifest, saved.network
         try:
             named = with_new_names(manifest.settings, cls.settings_type)

@@ -15,8 +15,9 @@ from typing import Any, TypeAlias, final
 
 import msgspec
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from lifelong.networks.adapted import Adapted, AdaptedData, from_module
 from lifelong.networks.growing import OWN, ROOT, GrowingNetwork, LearnedTask
 from lifelong.networks.layout import Architecture, NetworkError
 from lifelong.networks.patches import Patch
@@ -86,8 +87,8 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
     """Everything about a model except its tensors.
 
     Attributes:
-        architecture: of an mlp or convnet; None for a traced module.
-        module: a traced module; its constants are among the tensors.
+        architecture: of an mlp or convnet; None for a module.
+        module: a module of the user's; its constants are among the tensors.
         shapes: of the tensors in the file of tensors.
         root: seed of the untrained network that tasks may start from.
         bytes, sha256: size and checksum of that file.
@@ -107,7 +108,7 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
     shapes: dict[str, list[int]]
     bytes: int
     sha256: str
-    module: TracedData | None = None
+    module: TracedData | AdaptedData | None = None
     root: int | None = None
     seal: str = ""
 
@@ -157,8 +158,9 @@ def write(
     model is added to `mine`.
     """
     architecture = network.architecture
-    if not isinstance(architecture, Sequential | Traced):
-        raise TypeError(f"networks made by mlp, convnet or grow are saved, not {architecture!r}")
+    if not isinstance(architecture, Sequential | Traced | Adapted):
+        made = "mlp, convnet, grow or adapt"
+        raise TypeError(f"networks made by {made} are saved, not {architecture!r}")
     tensors = {**_tensors(network), **_values(architecture)}
     try:
         content = packed(tensors)
@@ -170,7 +172,7 @@ def write(
         method=method,
         seed=seed,
         architecture=architecture if isinstance(architecture, Sequential) else None,
-        module=architecture.data if isinstance(architecture, Traced) else None,
+        module=None if isinstance(architecture, Sequential) else architecture.data,
         settings=msgspec.to_builtins(settings),
         born={group: stamps.tolist() for group, stamps in network.born.items()},
         tasks=[_described(known) for known in network.tasks],
@@ -240,13 +242,23 @@ def not_finite(network: GrowingNetwork) -> str | None:
     return next((name for name, t in tensors if not bool(torch.isfinite(t).all())), None)
 
 
-def read(path: Path, device: torch.device, method: str, private_shape: PrivateShape) -> Saved:
-    """Load a model of this method, and check every part of it."""
+def read(
+    path: Path,
+    device: torch.device,
+    method: str,
+    private_shape: PrivateShape,
+    module: nn.Module | None = None,
+) -> Saved:
+    """Load a model of this method, and check every part of it.
+
+    `module` has the code of a model whose module was not traced.
+    """
     content, manifest, tensors = _files(path)
     if manifest.method != method:
         raise ModelFileError(f"{path}: holds a {manifest.method}, which {method} cannot load")
     try:
-        network = _network(manifest, {name: t.to(device) for name, t in tensors.items()})
+        there = {name: t.to(device) for name, t in tensors.items()}
+        network = _network(manifest, there, module)
         _check_shapes(network, private_shape)
     except (NetworkError, KeyError) as error:
         raise ModelFileError(f"{path}: manifest and tensors do not fit: {error}") from error
@@ -351,7 +363,7 @@ def _content(file: Path, *, size: int | None = None, most: int | None = None) ->
         raise ModelFileError(f"{file}: larger than the memory that there is") from error
 
 
-def _values(architecture: Sequential | Traced) -> dict[str, Tensor]:
+def _values(architecture: "Sequential | Traced | Adapted") -> dict[str, Tensor]:
     """Tensors of the architecture itself."""
     if isinstance(architecture, Sequential):
         return {}
@@ -359,17 +371,26 @@ def _values(architecture: Sequential | Traced) -> dict[str, Tensor]:
     return constants | {f"start/{name}": t for name, t in architecture.start.items()}
 
 
-def _architecture(manifest: Manifest, tensors: Mapping[str, Tensor]) -> Sequential | Traced:
+def _architecture(
+    manifest: Manifest, tensors: Mapping[str, Tensor], given: nn.Module | None
+) -> Sequential | Traced | Adapted:
     sequential, module = manifest.architecture, manifest.module
     if (sequential is None) == (module is None):
-        raise NetworkError("there must be an architecture, or else a traced module")
+        raise NetworkError("there must be an architecture, or else a module")
     if sequential is not None:
         _check_sequential(sequential)
         return sequential
     assert module is not None
     constants = {name: tensors[f"{_CONSTANT}{name}"] for name in module.constants}
     start = {name: tensors[f"start/{name}"] for name in module.start}
-    return from_data(module, constants, start)
+    if isinstance(module, TracedData):
+        return from_data(module, constants, start)
+    if given is None:
+        raise NetworkError(
+            f"it was learned with a {module.module} that was not traced, and a file holds no code: "
+            f"give load(..., module={module.module}(...)), of the same shape"
+        )
+    return from_module(module, constants, start, given)
 
 
 def _check_sequential(sequential: Sequential) -> None:
@@ -415,8 +436,10 @@ def _patch_tensors(network: GrowingNetwork) -> dict[str, Tensor]:
     }
 
 
-def _network(manifest: Manifest, tensors: Mapping[str, Tensor]) -> GrowingNetwork:
-    architecture = _architecture(manifest, tensors)
+def _network(
+    manifest: Manifest, tensors: Mapping[str, Tensor], given: nn.Module | None = None
+) -> GrowingNetwork:
+    architecture = _architecture(manifest, tensors, given)
     _check_tasks(manifest)
     # In the order of the layout and not of the file: random numbers are drawn tensor by tensor.
     shared = {

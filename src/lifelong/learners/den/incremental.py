@@ -23,7 +23,7 @@ def incremental_learning(known: GrowingNetwork, training: TaskTraining) -> Draft
     if settings.split == "auto":
         return growth_by_need(known, training)
     draft = selective_retraining(known, training)
-    if settings.expand and draft.loss > settings.tau:
+    if settings.expand and known.born and draft.loss > settings.tau:
         draft = dynamic_expansion(draft, training)
     if settings.split == "units":
         return split(known, draft, training)

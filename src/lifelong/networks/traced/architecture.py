@@ -9,7 +9,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import sha256
 from typing import Literal, final
 
 import msgspec
@@ -27,6 +26,7 @@ from lifelong.networks.layout import (
     Tensors,
     put,
 )
+from lifelong.networks.nn_modules import identity, require_module
 from lifelong.networks.surgery import append_units, newer_units
 from lifelong.networks.traced.build import Builder, tensors_at
 from lifelong.networks.traced.program import Program, Runner, Size
@@ -38,7 +38,7 @@ EXACT = 1e-5  # the same, for sums that have one more term
 
 
 @final
-class TracedData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TracedData(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="traced"):
     """A traced module without the values of its tensors, as a model file holds it.
 
     Attributes:
@@ -177,11 +177,8 @@ class Traced:
 
     def __repr__(self) -> str:
         """By its content, which identifies a checkpoint."""
-        content = sha256(msgspec.json.encode(self.data))
-        for name, tensor in sorted({**self.constants, **self.start}.items()):
-            content.update(name.encode())
-            content.update(tensor.cpu().contiguous().numpy().tobytes())
-        return f"Traced({self.data.module}, {content.hexdigest()[:16]})"
+        content = identity(self.data, {**self.constants, **self.start})
+        return f"Traced({self.data.module}, {content})"
 
 
 def from_data(data: TracedData, constants: Tensors, start: Tensors) -> Traced:
@@ -252,7 +249,7 @@ def grow(
         fixed: names of parts whose widths do not change, but whose weights do.
         pretrained: whether training starts from the module's values instead of at random.
     """
-    _refuse(module, example, head, {"frozen": frozen, "fixed": fixed})
+    require_module(module, example, head, {"frozen": frozen, "fixed": fixed})
     tracer = Tracer(module, example, head, frozen)
     graphs = tracer.graph("evaluation"), tracer.graph("training")
     for graph, mode in zip(graphs, ("evaluation", "training"), strict=True):
@@ -292,32 +289,6 @@ def grow(
     silent = _silences(traced, own, example[:2])
     measured = msgspec.structs.replace(layout, silent=silent)
     return Traced(msgspec.structs.replace(data, layout=measured), constants, traced.start)
-
-
-def _refuse(module: nn.Module, example: Tensor, head: str, parts: dict[str, Sequence[str]]) -> None:
-    if not isinstance(module, nn.Module):
-        raise NetworkError(f"grow takes an nn.Module, not a {type(module).__name__}")
-    if not isinstance(example, Tensor) or example.ndim < 2 or len(example) < 1:
-        shape = tuple(example.shape) if isinstance(example, Tensor) else type(example).__name__
-        raise NetworkError(
-            "the example must be one tensor of inputs with rows first and at least one more dim, "
-            f"not {shape}; a module with several inputs must be wrapped to take one"
-        )
-    known = [name for name, _ in module.named_modules() if name]
-    for argument, names in {"head": [head], **parts}.items():
-        if isinstance(names, str):
-            raise NetworkError(f"{argument} must be a list of names, not {names!r}")
-        for name in names:
-            if name not in known:
-                raise NetworkError(
-                    f"{argument}={name!r} is no part of the module; it has {', '.join(known)}"
-                )
-    if not isinstance(module.get_submodule(head), nn.Linear):
-        kind = type(module.get_submodule(head)).__name__
-        raise NetworkError(f"head={head!r} must be a Linear layer, not a {kind}")
-    odd = [n for n, p in module.named_parameters() if p.dtype != torch.float32]
-    if odd:
-        raise NetworkError(f"{odd[0]} is {module.get_parameter(odd[0]).dtype}; use module.float()")
 
 
 def _own_network(traced: Traced, values: Tensors, module: nn.Module) -> Network:

@@ -19,6 +19,7 @@ from lifelong.networks.layout import (
     fixed_axis,
     units_axis,
 )
+from lifelong.networks.nn_modules import require_names
 from lifelong.networks.traced.dims import Dim
 from lifelong.networks.traced.program import (
     BATCH,
@@ -62,7 +63,7 @@ class Builder:
         self._tracer, self._graphs = tracer, graphs
         used = [name for graph in graphs for name in _used(graph)]
         names = [name for name in dict.fromkeys(used) if not name.startswith(f"{head}.")]
-        _refuse_names(names)
+        require_names(names)
         held = [name for name in names if _within(name, frozen)]
         for name in held:
             self._fix(name, f"{name}: frozen")
@@ -368,15 +369,6 @@ def _keep_one_factor(dim: Dim) -> None:
 
 def _within(name: str, modules: Sequence[str]) -> bool:
     return any(name == module or name.startswith(f"{module}.") for module in modules)
-
-
-def _refuse_names(names: Sequence[str]) -> None:
-    odd = [name for name in names if name in HEAD or not set("/ ").isdisjoint(name)]
-    if odd:
-        raise NetworkError(
-            f"a tensor of the module is called {odd[0]!r}; names with a space or a slash, and "
-            f"{' and '.join(HEAD)} for anything but the head, are taken: rename that part"
-        )
 
 
 @final
