@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from lifelong.estimator import LifelongClassifier, LifelongRegressor
     from lifelong.learners.den import DEN, Settings
     from lifelong.networks.adapted import adapt
     from lifelong.networks.sequential import alexnet, convnet, mlp
@@ -15,6 +16,8 @@ __all__ = [
     "DEN",
     "Budget",
     "Kind",
+    "LifelongClassifier",
+    "LifelongRegressor",
     "Settings",
     "Task",
     "TaskError",
@@ -26,6 +29,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "lifelong.estimator": ("LifelongClassifier", "LifelongRegressor"),
     "lifelong.learners.den": ("DEN", "Settings"),
     "lifelong.networks.adapted": ("adapt",),
     "lifelong.networks.sequential": ("alexnet", "convnet", "mlp"),

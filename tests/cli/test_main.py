@@ -146,7 +146,7 @@ def test_a_model_of_another_method_is_told_too(tmp_path, capsys):
 
 
 def test_inspect_refuses_in_a_line(tmp_path, capsys):
-    assert "cannot be read" in _refused(["inspect", tmp_path], capsys)
+    assert "not a saved model: it has no manifest.json" in _refused(["inspect", tmp_path], capsys)
     DEN(small_mlp()).save(tmp_path)
     assert "has learned no task yet" in _refused(["inspect", tmp_path], capsys)
     manifest = tmp_path / "manifest.json"

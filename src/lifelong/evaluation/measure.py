@@ -270,7 +270,8 @@ def _together(
         if task.test is not None
     ]
     progress(learner.method, "done", len(tasks))
-    scores = {name: tuple(each[name] for each in by_task) for name in METRICS}
+    names = [name for name in METRICS if all(name in each for each in by_task)]
+    scores = {name: tuple(each[name] for each in by_task) for name in names}
     return _Outcome(scores, None, seconds)
 
 

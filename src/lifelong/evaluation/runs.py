@@ -31,9 +31,9 @@ class Summary(msgspec.Struct, frozen=True):
 
     Attributes:
         auroc, accuracy: mean over all tasks after the last; None if nothing was scored, as for a
-            saved model.
-        forgetting: of AUROC (see `ResultMatrix.forgetting`); None after a single task, or if all
-            tasks were learned at once.
+            saved model, or if the tasks are regressions.
+        forgetting: of AUROC, or of R2 for regressions (see `ResultMatrix.forgetting`); None after a
+            single task, or if all tasks were learned at once.
         capacity: parameters relative to those of DNN-MTL.
         parameters, nonzero: of the whole network.
         seconds: of learning, without evaluation.

@@ -99,7 +99,8 @@ def _found(directory: Path) -> _Found:
             left_out.append(f"{file}: {error}" if isinstance(error, MethodError) else str(error))
     packs = [read_pack(file) for file in _packs(directory)]
     left_out += [line for each in packs for line in each.damaged]
-    return _Found(files, tuple(run for p in packs for run in p.runs.values()), tuple(left_out))
+    runs = tuple(carried_over(run) for each in packs for run in each.runs.values())
+    return _Found(files, runs, tuple(left_out))
 
 
 def _write(out: Path, data: str, runs: Mapping[str, StoredRun]) -> Path:
@@ -111,18 +112,20 @@ def _write(out: Path, data: str, runs: Mapping[str, StoredRun]) -> Path:
 
 
 def carried_over(stored: StoredRun) -> StoredRun:
-    """A run with the current names of settings, and therefore a new key if any name changed.
+    """A run with the current settings, and therefore a new key if any name changed or was added.
 
-    Version 0.1 marked look-alike data only in the text of `source`.
+    A setting that was added has a default that does what was done before. Version 0.1 marked
+    look-alike data only in the text of `source`.
     """
     experiment, run = stored.experiment, stored.run
     kind = method_named(experiment.configuration.method).learner.settings_type
 
-    def renamed(settings: Mapping[str, Any]) -> dict[str, Any]:
-        return with_new_names(settings, kind)
+    def current(settings: Mapping[str, Any]) -> dict[str, Any]:
+        complete = msgspec.convert(with_new_names(settings, kind), kind)
+        return msgspec.json.decode(msgspec.json.encode(complete), type=dict[str, Any])
 
-    settings = renamed(experiment.configuration.settings)
+    settings = current(experiment.configuration.settings)
     configuration = msgspec.structs.replace(experiment.configuration, settings=settings)
     look_alike = run.look_alike or "look-alike" in run.source
-    run = msgspec.structs.replace(run, settings=renamed(run.settings), look_alike=look_alike)
+    run = msgspec.structs.replace(run, settings=current(run.settings), look_alike=look_alike)
     return StoredRun(Experiment(configuration.key, configuration, experiment.device), run)

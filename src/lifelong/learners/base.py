@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from lifelong.networks.growing import GrowingNetwork, LearnedTask, nonzero, para
 from lifelong.networks.layout import Architecture, NetworkError, Tensors
 from lifelong.persistence.checkpoint import Checkpoint
 from lifelong.persistence.files import MOST_NAME, digest_of
-from lifelong.persistence.models import ModelFileError, checksum, not_finite, read, write
+from lifelong.persistence.models import Attached, ModelFileError, checksum, not_finite, read, write
 from lifelong.printing import Terminal
 from lifelong.records import BYTES, Capacity, TaskRecord
 from lifelong.tasks.task import (
@@ -81,12 +81,14 @@ class Learner(ABC, Generic[S]):
         device: str | torch.device = "cpu",
         progress: bool = False,
     ) -> None:
+        _require_architecture(architecture)
         self.settings = settings if settings is not None else self.settings_type()
-        self.seed = seed
-        _require_storable(self.settings, seed)
-        self.device = torch.device(device)
+        self.seed = int(seed) if isinstance(seed, np.integer) else seed
+        _require_storable(self.settings, self.seed)
+        self.device = usable_device(device)
         self.progress = progress
         self._learned = _Learned(GrowingNetwork(architecture), ())
+        self.attached: Attached | None = None  # what a front end saves with the model
         self._learning = False
         self._unsaved: Checkpoint | None = None  # of the last learning, until `save`
         self._marks: dict[Path, set[str]] = {}  # checksums of models loaded or saved, by directory
@@ -124,29 +126,39 @@ class Learner(ABC, Generic[S]):
     @final
     def predict_proba(self, x: Array, *, task: str) -> Tensor:
         """Probabilities, one row per input and one column per binary output or class."""
-        return self._probabilities(x, *self._serve(task))
+        known, network = self._serve(task)
+        if known.kind.is_regression:
+            raise TaskError(
+                f"task {task!r} is a {known.kind}, which has no probabilities; predict gives its "
+                "numbers"
+            )
+        return self._answers(x, network, _LINKS[known.kind])
 
-    def _probabilities(self, x: Array, known: LearnedTask, network: Predictor) -> Tensor:
+    @final
+    def decision_function(self, x: Array, *, task: str) -> Tensor:
+        """Outputs of the network: logits before the sigmoid or softmax, numbers of a regression."""
+        return self._answers(x, self._serve(task)[1], _unchanged)
+
+    def _answers(self, x: Array, network: Predictor, link: Callable[[Tensor], Tensor]) -> Tensor:
         inputs = self._checked(x, network.inputs)
-        link = torch.sigmoid if known.kind is Kind.BINARY else _softmax
         with torch.no_grad(), _in_float32(self.device):
             chunks = [link(network.logits(part.to(self.device))) for part in inputs.split(CHUNK)]
-        probabilities = chunks[0] if len(chunks) == 1 else torch.cat(chunks)
-        if not _all_finite(probabilities):
+        answers = chunks[0] if len(chunks) == 1 else torch.cat(chunks)
+        if not _all_finite(answers):
             raise TaskError(
                 "inputs overflow the network, so that it has no answer; scale them like those that "
                 "it learned from"
             )
-        return probabilities
+        return answers
 
     @final
     def predict(self, x: Array, *, task: str) -> Tensor:
-        """Labels as in the task's data: 0 or 1 per binary output, or the class."""
+        """Labels as in the task's data: 0 or 1 per binary output, the class, or numbers."""
         known, network = self._serve(task)
-        probabilities = self._probabilities(x, known, network)
+        answers = self._answers(x, network, _LINKS[known.kind])
         if known.kind is Kind.CLASSES:
-            return probabilities.argmax(dim=1)
-        labels = (probabilities >= 0.5).long()
+            return answers.argmax(dim=1) + known.first
+        labels = answers if known.kind.is_regression else (answers >= 0.5).long()
         return labels[:, 0] if known.outputs == 1 else labels
 
     @final
@@ -162,17 +174,10 @@ class Learner(ABC, Generic[S]):
         if as_of is not None:
             kept = served.tensors
             return Capacity(parameters(kept), nonzero(kept), served.multiply_adds())
-        patches = self.network.patches()
-        kept = {**self.network.everything(), **{n: patch.values for n, patch in patches.items()}}
-        return Capacity(
-            parameters(kept), nonzero(kept), served.multiply_adds(), self._stored_bytes()
-        )
-
-    def _stored_bytes(self) -> int:
-        """Bytes of all that predictions need."""
-        everything = self.network.everything().values()
-        patches = self.network.patches().values()
-        return sum(tensor.nbytes for tensor in everything) + sum(p.nbytes for p in patches)
+        stored = self.network.stored()
+        kept = {n: tensor for n, tensor in stored.items() if tensor.dtype != torch.uint8}
+        size = sum(tensor.nbytes for tensor in stored.values())
+        return Capacity(parameters(kept), nonzero(kept), served.multiply_adds(), size)
 
     @final
     def relative_capacity(self) -> float:
@@ -194,6 +199,7 @@ class Learner(ABC, Generic[S]):
             settings=self.settings,
             network=learned.network,
             records=learned.records,
+            attached=self.attached,
             mine=self._marks.setdefault(place.resolve(), set()),
             overwrite=overwrite,
         )
@@ -218,7 +224,7 @@ class Learner(ABC, Generic[S]):
         Safe on untrusted files: any defect raises `ModelFileError`.
         """
         place = Path(path)
-        saved = read(place, torch.device(device), cls.method, cls._private_shape, module)
+        saved = read(place, usable_device(device), cls.method, cls._private_shape, module)
         manifest, network = saved.manifest, saved.network
         try:
             named = with_new_names(manifest.settings, cls.settings_type)
@@ -232,6 +238,7 @@ class Learner(ABC, Generic[S]):
         except (msgspec.ValidationError, ValueError, OverflowError, RecursionError) as error:
             raise ModelFileError(f"{path}: its settings are damaged: {error}") from error
         learner._learned = _Learned(network, tuple(manifest.records))
+        learner.attached = saved.attached
         try:
             learner._require_usable()
         except NetworkError as error:
@@ -250,6 +257,7 @@ class Learner(ABC, Generic[S]):
             progress=self.progress,
         )
         other._learned = self._learned
+        other.attached = self.attached
         return other
 
     def _require_usable(self) -> None:
@@ -330,7 +338,9 @@ class Learner(ABC, Generic[S]):
         """Claim the learner, and set up progress bar and checkpoint for one learning."""
         with ExitStack() as held:
             held.enter_context(self._claimed())
-            held.enter_context(torch.enable_grad())  # the caller may have turned gradients off
+            # The caller may have turned gradients off.
+            held.enter_context(torch.inference_mode(False))
+            held.enter_context(torch.enable_grad())
             held.enter_context(_in_float32(self.device))
             title = tasks[0].name if len(tasks) == 1 else "all tasks"
             progress = held.enter_context(_progress_bar(title)) if self.progress else None
@@ -400,8 +410,10 @@ class Learner(ABC, Generic[S]):
     def _checked(self, x: Array, wanted: tuple[int, ...]) -> Tensor:
         inputs = plain_tensor("inputs", x).to(torch.float32)
         if tuple(inputs.shape[1:]) != wanted or inputs.ndim == 0:
+            one = tuple(inputs.shape) == wanted
             raise TaskError(
                 f"inputs must have rows first and then shape {wanted}, not {tuple(inputs.shape)}"
+                + ("; give one row as x[None], and take the one answer" if one else "")
             )
         if not _all_finite(inputs):
             raise TaskError("inputs must be finite in float32; some are NaN, infinite or too large")
@@ -435,6 +447,29 @@ def _require_storable(settings: object, seed: int) -> None:
         ) from error
 
 
+def _require_architecture(architecture: object) -> None:
+    if not hasattr(architecture, "layout"):
+        raise NetworkError(
+            "a learner takes a network made by mlp, convnet or alexnet, such as "
+            f"mlp(784, [312, 128]), not {architecture!r}"
+        )
+
+
+def usable_device(device: str | torch.device) -> torch.device:
+    """The device; refuses one that is not there."""
+    try:
+        chosen = torch.device(device)
+        if chosen.type != "cpu":
+            torch.empty(0, device=chosen)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise SettingError(
+            f"device {str(device)!r} cannot be used here: {reason}; use 'cpu', or install a "
+            "PyTorch that has it"
+        ) from error
+    return chosen
+
+
 def _is_text(name: str) -> bool:
     """Whether a name can be encoded in UTF-8; a lone surrogate cannot."""
     return name.encode(errors="ignore").decode() == name
@@ -450,6 +485,18 @@ def _data_digest(rows: Examples) -> str:
 
 def _softmax(logits: Tensor) -> Tensor:
     return torch.softmax(logits, dim=1)
+
+
+def _unchanged(logits: Tensor) -> Tensor:
+    return logits
+
+
+_LINKS: Mapping[Kind, Callable[[Tensor], Tensor]] = {
+    Kind.BINARY: torch.sigmoid,
+    Kind.CLASSES: _softmax,
+    Kind.REGRESSION: _unchanged,
+    Kind.MEDIAN_REGRESSION: _unchanged,
+}
 
 
 @contextmanager

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from lifelong.networks.adapted import Adapted, AdaptedData, from_module
-from lifelong.networks.growing import OWN, ROOT, GrowingNetwork, LearnedTask
-from lifelong.networks.layout import Architecture, NetworkError
-from lifelong.networks.patches import Patch
+from lifelong.networks.growing import OWN, ROOT, GrowingNetwork, LearnedTask, root_tensors
+from lifelong.networks.layout import Architecture, NetworkError, put
+from lifelong.networks.patches import Patch, apply, old_region
 from lifelong.networks.sequential import (
     Convolution,
     Linear,
@@ -59,6 +59,8 @@ FORMAT = "lifelong model"
 VERSION = 5
 OLDEST = 3  # version that is still read
 MANIFEST = "manifest.json"
+ATTACHED = "attached/"  # prefix of tensors that are not the network's
+MOST_UNTRAINED = 64  # entries of a network that is kept as its seed, per byte of its file
 _PATCH, _PLACES, _VALUES = "patch/", "/places", "/values"
 _CONSTANT = "constant/"
 _TENSORS = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
@@ -78,6 +80,7 @@ class _Task(msgspec.Struct, forbid_unknown_fields=True):
     kind: Kind
     outputs: int
     private: list[str]
+    first: int = 0
     patched: list[str] = []
     parent: int | None = None
 
@@ -92,6 +95,8 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
         shapes: of the tensors in the file of tensors.
         root: seed of the untrained network that tasks may start from.
         bytes, sha256: size and checksum of that file.
+        attached: what a front end keeps with the model, such as what it knows of a table's columns;
+            its tensors are in the same file.
         seal: checksum of the manifest itself.
     """
 
@@ -109,6 +114,7 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
     bytes: int
     sha256: str
     module: TracedData | AdaptedData | None = None
+    attached: dict[str, Any] | None = None
     root: int | None = None
     seal: str = ""
 
@@ -133,11 +139,21 @@ class _Envelope(msgspec.Struct):
 
 @final
 @dataclass(frozen=True, eq=False)
+class Attached:
+    """What a front end saves with a model: plain data and tensors, which it checks itself."""
+
+    facts: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+
+
+@final
+@dataclass(frozen=True, eq=False)
 class Saved:
-    """A loaded model, and the checksum of its manifest as identity."""
+    """A loaded model, what is attached to it, and the checksum of its manifest as identity."""
 
     manifest: Manifest
     network: GrowingNetwork
+    attached: Attached | None
     mark: str
 
 
@@ -151,6 +167,7 @@ def write(
     records: tuple[TaskRecord, ...],
     mine: set[str],
     overwrite: bool,
+    attached: Attached | None = None,
 ) -> None:
     """Save a model into a directory, which is created if needed.
 
@@ -161,7 +178,12 @@ def write(
     if not isinstance(architecture, Sequential | Traced | Adapted):
         made = "mlp, convnet, grow or adapt"
         raise TypeError(f"networks made by {made} are saved, not {architecture!r}")
-    tensors = {**_tensors(network), **_values(architecture)}
+    own = {} if attached is None else attached.tensors
+    tensors = {
+        **_tensors(network),
+        **_values(architecture),
+        **{ATTACHED + name: tensor for name, tensor in own.items()},
+    }
     try:
         content = packed(tensors)
     except LimitError as error:
@@ -181,6 +203,7 @@ def write(
         shapes={name: list(tensor.shape) for name, tensor in tensors.items()},
         bytes=len(content),
         sha256=digest(content),
+        attached=None if attached is None else msgspec.to_builtins(attached.facts),
         root=network.root,
     ).sealed()
     text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
@@ -203,7 +226,7 @@ def write(
 
 def _described(known: LearnedTask) -> _Task:
     private, patched = sorted(known.private), sorted(known.patches)
-    return _Task(known.name, known.kind, known.outputs, private, patched, known.parent)
+    return _Task(known.name, known.kind, known.outputs, private, known.first, patched, known.parent)
 
 
 def _refuse_another(path: Path, mine: Collection[str]) -> None:
@@ -257,16 +280,30 @@ def read(
     if manifest.method != method:
         raise ModelFileError(f"{path}: holds a {manifest.method}, which {method} cannot load")
     try:
+        attached = _taken(manifest, tensors)
         there = {name: t.to(device) for name, t in tensors.items()}
         network = _network(manifest, there, module)
         _check_shapes(network, private_shape)
     except (NetworkError, KeyError) as error:
         raise ModelFileError(f"{path}: manifest and tensors do not fit: {error}") from error
-    return Saved(manifest, network, digest(content))
+    return Saved(manifest, network, attached, digest(content))
+
+
+def _taken(manifest: Manifest, tensors: dict[str, Tensor]) -> Attached | None:
+    """What is attached to a model; its tensors are removed from those of the network."""
+    names = [name for name in tensors if name.startswith(ATTACHED)]
+    own = {name.removeprefix(ATTACHED): tensors.pop(name) for name in names}
+    if manifest.attached is None and own:
+        raise NetworkError("there are tensors of an attachment that the manifest does not have")
+    return None if manifest.attached is None else Attached(manifest.attached, own)
 
 
 def _files(path: Path, tries: int = 10) -> tuple[bytes, Manifest, dict[str, Tensor]]:
     """Manifest and tensors of the same save."""
+    if path.is_dir() and not (path / MANIFEST).exists() and not (path / MANIFEST).is_symlink():
+        raise ModelFileError(
+            f"{path}: not a saved model: it has no {MANIFEST}; give a directory that `save` wrote"
+        )
     content = _content(path / MANIFEST, most=MOST)
     manifest = _decoded(path / MANIFEST, content)
     try:
@@ -417,23 +454,7 @@ def _check_sequential(sequential: Sequential) -> None:
 
 
 def _tensors(network: GrowingNetwork) -> dict[str, Tensor]:
-    private = {
-        f"task/{number}/{name}": tensor
-        for number, known in enumerate(network.tasks, 1)
-        for name, tensor in known.private.items()
-    }
-    memory = {f"memory/{name}": t for name, t in network.memory.items()}
-    shared = {f"shared/{name}": t for name, t in network.shared.items()}
-    return shared | private | _patch_tensors(network) | memory
-
-
-def _patch_tensors(network: GrowingNetwork) -> dict[str, Tensor]:
-    return {
-        f"{_PATCH}{number}/{name}{part}": tensor
-        for number, known in enumerate(network.tasks, 1)
-        for name, patch in known.patches.items()
-        for part, tensor in ((_PLACES, patch.places), (_VALUES, patch.values))
-    }
+    return network.stored() | {f"memory/{name}": t for name, t in network.memory.items()}
 
 
 def _network(
@@ -442,11 +463,14 @@ def _network(
     architecture = _architecture(manifest, tensors, given)
     _check_tasks(manifest)
     # In the order of the layout and not of the file: random numbers are drawn tensor by tensor.
+    births = _births(manifest, architecture)
     shared = {
         name: tensors[f"shared/{name}"]
         for name in architecture.layout.tensors
         if f"shared/{name}" in tensors
     }
+    if manifest.root is not None and manifest.tasks:
+        shared = _rooted(manifest, architecture, births, tensors)
     place = {name: place for place, name in enumerate(architecture.layout.tensors)}
     tasks = tuple(
         LearnedTask(
@@ -454,17 +478,55 @@ def _network(
             task.kind,
             task.outputs,
             {n: tensors[f"task/{number}/{n}"] for n in sorted(task.private, key=place.__getitem__)},
+            task.first,
             _patches(tensors, number, sorted(task.patched, key=place.__getitem__)),
             task.parent,
         )
         for number, task in enumerate(manifest.tasks, 1)
     )
     memory = {name: tensors[f"memory/{name}"] for name in manifest.memory}
-    births = _births(manifest, architecture)
     network = GrowingNetwork(architecture, shared, births, tasks, memory, manifest.root)
     if len(_tensors(network)) + len(_values(architecture)) != len(tensors):
         raise NetworkError("there are tensors that belong to no task")
     return network
+
+
+def _rooted(
+    manifest: Manifest,
+    architecture: Architecture,
+    births: Mapping[str, Tensor],
+    tensors: Mapping[str, Tensor],
+) -> dict[str, Tensor]:
+    """The shared tensors of a network that is kept as its seed, with units that were born later."""
+    layout = architecture.layout
+    names = [name for name, spec in layout.tensors.items() if spec.owner == "shared"]
+    root, now = (
+        layout.widths({g: int((born <= last).sum()) for g, born in births.items()}, 0)
+        for last in (1, len(manifest.tasks))
+    )
+    _require_affordable(manifest, sum(math.prod(layout.tensors[n].shape(now)) for n in names))
+    assert manifest.root is not None
+    untrained = root_tensors(architecture, names, root, manifest.root)
+    device, shared = next(iter(tensors.values())).device, {}
+    for name, values in untrained.items():
+        whole = torch.zeros(layout.tensors[name].shape(now), device=device)
+        put(whole, old_region(layout.tensors[name], root, now), values.to(device))
+        part = f"{_PATCH}{ROOT}/{name}"
+        if part + _PLACES in tensors:
+            patch = Patch(tensors[part + _PLACES].cpu(), tensors[part + _VALUES])
+            patch.require_within(whole.numel())
+            _require_finite(patch, name)
+            apply(patch, whole, layout.tensors[name], now, now)
+        shared[name] = whole
+    return shared
+
+
+def _require_affordable(manifest: Manifest, entries: int) -> None:
+    """Refuse a network that is far larger than its file: task 1 has changed most of the root."""
+    if entries > MOST_UNTRAINED * max(1, manifest.bytes):
+        raise NetworkError(
+            f"{entries:,} weights are too many for a file of {manifest.bytes:,} bytes"
+        )
 
 
 def _patches(
@@ -483,6 +545,8 @@ def _check_tasks(manifest: Manifest) -> None:
         raise NetworkError(f"tasks must have names that differ and are not empty, not {names}")
     if any(task.outputs < 1 for task in manifest.tasks):
         raise NetworkError("there is a task without outputs")
+    if any(task.first not in (0, 1) for task in manifest.tasks):
+        raise NetworkError("there is a task whose classes are numbered neither from 0 nor from 1")
     _check_parents(manifest)
     numbers = [record.number for record in manifest.records]
     if any(not 1 <= number <= len(names) for number in numbers):
@@ -499,9 +563,9 @@ def _check_tasks(manifest: Manifest) -> None:
 def _check_parents(manifest: Manifest) -> None:
     first = 1 if manifest.root is None else ROOT
     for number, task in enumerate(manifest.tasks, 1):
-        if task.parent is not None and not (first <= task.parent < number and number > 1):
+        if task.parent is not None and not first <= task.parent < number:
             raise NetworkError(f"task {task.name!r} starts from a task that was not there")
-        if task.patched and number == 1:
+        if task.patched and number == 1 and manifest.root is None:
             raise NetworkError("the first task cannot change weights that were there before it")
     if manifest.root is not None and not 0 <= manifest.root < 2**64:
         raise NetworkError(f"{manifest.root} is not the seed of an untrained network")
@@ -547,7 +611,11 @@ def _check_shapes(network: GrowingNetwork, private_shape: PrivateShape) -> None:
 def _check_patch(network: GrowingNetwork, number: int, name: str, patch: Patch) -> None:
     if name not in network.shared:
         raise NetworkError(f"there is a patch of {name}, which no task shares")
-    patch.require_within(network.entries(name, number - 1))
+    patch.require_within(network.entries(name, max(1, number - 1)))
+    _require_finite(patch, name)
+
+
+def _require_finite(patch: Patch, name: str) -> None:
     if not bool(torch.isfinite(patch.values).all()):
         raise NetworkError(f"a patch of {name} holds numbers that are not finite")
 

@@ -228,7 +228,8 @@ def _headline(own: Sequence[Run]) -> list[tuple[str, str, str]]:
     lost = [each.summary.forgetting for each in own if each.summary.forgetting is not None]
     if lost:
         points = forgetting_points(float(np.mean(lost)))
-        tiles.append(("forgetting", points, "points of AUROC lost since the best"))
+        what = heading(next(iter(measures(own)), "auroc"))
+        tiles.append(("forgetting", points, f"points of {what} lost since the best"))
     capacity = np.mean([each.summary.capacity for each in own])
     tiles.append(("capacity", f"{capacity:.2f} ×", "the parameters of DNN-MTL"))
     with_seed = f", seed {run.seed}" if seeds > 1 else ""

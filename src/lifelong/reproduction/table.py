@@ -14,7 +14,7 @@ from lifelong.reproduction.measured import Mean, Measured, Row, rows
 
 
 def as_table(title: str, measured: Sequence[Measured]) -> Table:
-    """AUROC with its standard error over seeds; forgetting in points of AUROC.
+    """AUROC (R2 of regressions) with its standard error over seeds; forgetting in points of it.
 
     In a narrow terminal names wrap; numbers are never cut.
     """
@@ -68,10 +68,10 @@ def _cells(row: Row, metrics: Sequence[str]) -> list[str]:
 
 
 def _score(name: str, found: Mean | None) -> str:
-    """AUROC with its standard error, other metrics without, since a terminal is narrow."""
+    """AUROC and R2 with their standard error, others without, since a terminal is narrow."""
     if found is None:
         return "–"
-    return str(found) if name == "auroc" else f"{found.value:.4f}"
+    return str(found) if name in ("auroc", "r2") else f"{found.value:.4f}"
 
 
 def _numbers(row: Row, metrics: Sequence[str]) -> dict[str, Mean | None]:

@@ -39,6 +39,12 @@ class Stream:
         outputs: Mapping[str, Sequence[str]] | None = None,
         look_alike: bool = False,
     ) -> None:
+        if not isinstance(makers, Mapping) or not all(map(callable, makers.values())):
+            raise TaskError(
+                f"a stream takes functions that make tasks, by the tasks' names, not a "
+                f"{type(makers).__name__} of tasks; give {{task.name: lambda task=task: task for "
+                "task in tasks}"
+            )
         if not makers:
             raise TaskError("a stream needs at least one task, but none was given")
         self._makers = dict(makers)
@@ -135,8 +141,8 @@ def class_groups(
     drawn; `Stream.outputs` names them. The statistics for `standardise` come from the training rows
     of all groups.
     """
-    if kind not in list(Kind):
-        raise TaskError(f"kind must be one of 'binary', 'classes', not {kind!r}")
+    if kind not in (Kind.BINARY, Kind.CLASSES):
+        raise TaskError(f"kind must be one of 'binary', 'classes', not {str(kind)!r}")
     count = len(splits.classes)
     if size < 1 or count % size or (size == 1 and count > 1):
         raise TaskError(

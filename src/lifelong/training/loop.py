@@ -138,9 +138,18 @@ class Solution:
 
 
 def loss_of(kind: Kind) -> Loss:
-    """Mean cross-entropy: over rows and binary outputs, or over rows under a softmax."""
-    binary, classes = F.binary_cross_entropy_with_logits, F.cross_entropy
-    return binary if kind is Kind.BINARY else classes
+    """The mean over rows and outputs: of the cross-entropy (over rows only under a softmax), or of
+    the squared or absolute error of a regression.
+    """
+    return _LOSSES[kind]
+
+
+_LOSSES: Mapping[Kind, Loss] = {
+    Kind.BINARY: F.binary_cross_entropy_with_logits,
+    Kind.CLASSES: F.cross_entropy,
+    Kind.REGRESSION: F.mse_loss,
+    Kind.MEDIAN_REGRESSION: F.l1_loss,
+}
 
 
 def objective(

@@ -8,7 +8,9 @@ solved, in double precision, until the optimality condition holds to a stated to
 
 and the same for b without mu. `mu_max` is the smallest mu whose head is all zero; mu is given as a
 share of it, so that it means the same on every data set. Each binary output is a separate problem
-with its own mu_max; classes under a softmax are one problem.
+with its own mu_max, and so is each output of a regression; classes under a softmax are one problem.
+A regression is the lasso: squared error, whichever error the task itself is trained with, since a
+head that only selects units need not resist outliers.
 
 Features are centred: with a free intercept this leaves the weights unchanged and speeds up the
 solvers. The condition holds, and `gap` is measured, on centred features.
@@ -17,6 +19,7 @@ solvers. The condition holds, and `gap` is measured, on centred features.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import final
 
 import torch
@@ -59,8 +62,9 @@ def fit_sparse_head(
     """
     columns, mean = _centred(features)
     strength = min(strength, 1.0)  # from mu_max on the head is zero
-    if kind is Kind.BINARY:
-        parts = [_fit_binary(columns, y, strength) for y in labels.double().T]
+    if kind is not Kind.CLASSES:
+        fit_output = _lasso(columns) if kind.is_regression else partial(_fit_binary, columns)
+        parts = [fit_output(y, strength) for y in labels.double().T]
         weight = torch.stack([part.weight for part in parts])
         bias = torch.stack([part.bias for part in parts])
         mu_max = torch.stack([part.mu_max for part in parts])
@@ -130,6 +134,27 @@ def _fit_binary(columns: Tensor, y: Tensor, strength: float) -> SparseHead:
         v = _backtrack(objective, v, goal)
         steps += 1
     return SparseHead(v[:-1], v[-1], mu_max, gap, steps)
+
+
+def _lasso(columns: Tensor) -> Callable[[Tensor, float], SparseHead]:
+    """Fits outputs by squared error: one quadratic problem each, with the same curvature."""
+    rows = columns.shape[1]
+    model = _Curvature(2 * columns @ columns.T / rows)
+
+    def slope(v: Tensor, y: Tensor) -> Tensor:
+        return 2 * (columns @ (v @ columns - y)) / rows
+
+    def fit(y: Tensor, strength: float) -> SparseHead:
+        v = torch.zeros_like(columns[:, 0])
+        v[-1] = y.mean()
+        mu_max = slope(v, y)[:-1].abs().max()
+        thresholds, scale = _thresholds(columns, float(strength * mu_max)), float(mu_max)
+        if strength == 1 or scale <= NOTHING * float(y.abs().max()):
+            return SparseHead(v[:-1], v[-1], mu_max, 0.0)
+        v = model.lowest(v, slope(v, y), thresholds, TOLERANCE * scale / 10)
+        return SparseHead(v[:-1], v[-1], mu_max, _violation(v, slope(v, y), thresholds) / scale)
+
+    return fit
 
 
 def _thresholds(columns: Tensor, mu: float) -> Tensor:
