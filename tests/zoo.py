@@ -149,13 +149,16 @@ class Block(nn.Module):
 
 
 class ViT(nn.Module):
-    def __init__(self, size: int = 8, classes: int = 3) -> None:
+    def __init__(
+        self, size: int = 8, heads: int = 2, hidden: int = 6, side: int = 8, classes: int = 3
+    ) -> None:
         super().__init__()
         self.embed = nn.Conv2d(3, size, 4, 4)
         self.cls = nn.Parameter(torch.randn(1, 1, size) * 0.02)
-        self.pos = nn.Parameter(torch.randn(1, 1 + 4, size) * 0.02)
+        self.pos = nn.Parameter(torch.randn(1, 1 + (side // 4) ** 2, size) * 0.02)
         self.blocks = nn.Sequential(
-            Block(size, Fused(size, 2), 10, False), Block(size, Separate(size, 2), 6, True)
+            Block(size, Fused(size, heads), hidden + 4, False),
+            Block(size, Separate(size, heads), hidden, True),
         )
         self.norm, self.fc = nn.LayerNorm(size), nn.Linear(size, classes)
 
