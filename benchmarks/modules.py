@@ -21,7 +21,7 @@ from lifelong.tasks.task import Kind, TensorExamples
 from lifelong.training.loop import Problem, objective, solve
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
-from zoo import ResNet, ViT  # noqa: E402 - ordinary modules, which the tests have
+from zoo import ResNet, ViT
 
 BATCH, RATE, CLASSES = 64, 1e-3, 10
 MODULES: dict[str, Callable[[], nn.Module]] = {

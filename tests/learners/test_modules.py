@@ -6,8 +6,8 @@ import msgspec
 import pytest
 import torch
 
-from builders import BUDGET, answers, contents, quick, random, same
-from lifelong import DEN, Kind, Task
+from builders import answers, contents, quick, random, same
+from lifelong import DEN, Kind, Task, grow
 from lifelong.learners.baselines.fisher import fisher
 from lifelong.learners.den.draft import Draft
 from lifelong.learners.den.prune import prune_useless
@@ -18,12 +18,15 @@ from lifelong.networks.layout import HEAD, INPUTS
 from lifelong.networks.surgery import append_units
 from lifelong.networks.traced.architecture import Traced
 from lifelong.persistence.checkpoint import Checkpoint
+from lifelong.persistence.files import digest
+from lifelong.persistence.models import ModelFileError
 from lifelong.tasks.task import TensorExamples
-from zoo import ZOO, traced
+from lifelong.training.budget import Budget
+from zoo import ZOO, module_of, traced
 
 RIVALS = ("DNN", "DNN-L2", "DNN-EWC", "SI", "IMM-mode", "DNN-STL", "DNN-Progressive")
 NEVER_FORGETS = ("DNN-STL", "DNN-Progressive")
-SPLITS = ("units", "weights", "auto")
+BRIEF = Budget(steps=8, batch_size=12, learning_rate=0.02, check_every=4, patience=1, lr_decays=0)
 
 
 def task(name, number, rows=24):
@@ -48,10 +51,19 @@ def taught(learner, name, tasks=2):
     return learner
 
 
-@pytest.mark.parametrize("split", SPLITS)
-@pytest.mark.parametrize("name", ["mobile", "dense", "vit", "text"])
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("mobile", "units"),
+        ("dense", "units"),
+        ("vit", "units"),
+        ("text", "weights"),
+        ("vit", "weights"),
+        ("mobile", "auto"),
+    ],
+)
 def test_den_grows_a_module_and_forgets_nothing(name, split, tmp_path):
-    learner = DEN(fresh(name), quick(split=split, k=1), seed=1)
+    learner = DEN(fresh(name), quick(split=split, k=1, budget=BRIEF), seed=1)
     x = ZOO[name].inputs(7, seed=50)
     learner.learn(task(name, 1))
     before = answers(learner, x)
@@ -72,7 +84,7 @@ def test_den_grows_a_module_and_forgets_nothing(name, split, tmp_path):
 @pytest.mark.parametrize("method", RIVALS)
 @pytest.mark.parametrize("name", ["mobile", "text"])
 def test_rivals_take_a_module(method, name, tmp_path):
-    learner = METHODS.named(method).make(fresh(name), budget=BUDGET)
+    learner = METHODS.named(method).make(fresh(name), budget=BRIEF)
     x = ZOO[name].inputs(7, seed=50)
     learner.learn(task(name, 1))
     before = answers(learner, x)["task 1"]
@@ -88,14 +100,14 @@ def test_rivals_take_a_module(method, name, tmp_path):
 
 @pytest.mark.parametrize("name", ["mobile", "text"])
 def test_all_tasks_at_once_on_a_module(name):
-    learner = METHODS["DNN-MTL"].make(fresh(name), budget=BUDGET)
+    learner = METHODS["DNN-MTL"].make(fresh(name), budget=BRIEF)
     learner.learn_together([task(name, 1), task(name, 2)])
     private = [known.private for known in learner.network.tasks]
     assert set(private[0]) == set(fresh(name).layout.task_owned)
     if name == "mobile":
         one, two = (p["stem.1.running_mean"] for p in private)
         assert not torch.equal(one, two)
-    den = taught(DEN(fresh(name), quick(k=1)), name)
+    den = taught(DEN(fresh(name), quick(k=1, budget=BRIEF)), name)
     den.finetune([task(name, 1), task(name, 2)])
     assert all(torch.isfinite(p).all() for p in answers(den, ZOO[name].inputs(3)).values())
 
@@ -104,10 +116,12 @@ class Killed(BaseException):
     """Of a process, at some validation."""
 
 
-@pytest.mark.parametrize(("split", "breaks_at"), [("units", 2), ("units", 5), ("weights", 5)])
+@pytest.mark.parametrize(("split", "breaks_at"), [("units", 3), ("weights", 2)])
 def test_a_killed_learning_of_a_module_resumes_to_the_bit(split, breaks_at, tmp_path, monkeypatch):
     monkeypatch.setattr("lifelong.persistence.checkpoint.APART", 0)
-    taught(DEN(fresh("mobile"), quick(split=split, k=1), seed=3), "mobile", 1).save(tmp_path / "1")
+    taught(DEN(fresh("mobile"), quick(split=split, k=1, budget=BRIEF), seed=3), "mobile", 1).save(
+        tmp_path / "1"
+    )
     whole, killed, again = (DEN.load(tmp_path / "1") for _ in range(3))
     whole.learn(task("mobile", 2))
     keep, seen = Checkpoint.keep, []
@@ -127,7 +141,7 @@ def test_a_killed_learning_of_a_module_resumes_to_the_bit(split, breaks_at, tmp_
 
 
 def test_one_head_for_all_tasks_leaves_each_its_statistics(tmp_path):
-    learner = METHODS["DNN"].make(fresh("mobile"), budget=BUDGET, changes={"heads": "one"})
+    learner = METHODS["DNN"].make(fresh("mobile"), budget=BRIEF, changes={"heads": "one"})
     taught(learner, "mobile")
     assert set(learner.network.tasks[0].private) == set(fresh("mobile").layout.buffers)
     learner.save(tmp_path)
@@ -135,17 +149,15 @@ def test_one_head_for_all_tasks_leaves_each_its_statistics(tmp_path):
 
 
 def test_training_starts_from_a_pretrained_module():
-    learner = METHODS["DNN-STL"].make(traced("mobile"), budget=BUDGET)
-    still = METHODS["DNN-STL"].make(
-        traced("mobile"), budget=BUDGET.__class__(steps=1, learning_rate=1e-12)
-    )
+    learner = METHODS["DNN-STL"].make(traced("mobile"), budget=BRIEF)
+    still = METHODS["DNN-STL"].make(traced("mobile"), budget=Budget(steps=1, learning_rate=1e-12))
     still.learn(task("mobile", 1))
     private = still.network.tasks[0].private
     weight = traced("mobile").start["blocks.0.body.0.weight"]
     torch.testing.assert_close(private["blocks.0.body.0.weight"], weight)
     learner.learn(task("mobile", 1))
     assert not torch.equal(learner.network.tasks[0].private["stem.0.weight"], weight)
-    den = taught(DEN(traced("mobile"), quick(initial_width=0.2, prune=False)), "mobile", 1)
+    den = taught(DEN(traced("mobile"), quick(prune=False, budget=BRIEF)), "mobile", 1)
     assert {g: len(b) for g, b in den.network.born.items()} == traced("mobile").layout.groups
 
 
@@ -225,3 +237,84 @@ def test_pruning_useless_units_of_a_module_changes_no_output(name):
     with torch.no_grad():
         torch.testing.assert_close(pruned.logits(x), sparse.logits(x), rtol=1e-4, atol=1e-5)
     assert isinstance(pruned, Network)
+
+
+def test_learning_behind_a_frozen_backbone_computes_it_once_per_row(tmp_path, monkeypatch):
+    frozen = ["0", "3"]
+    architecture = grow(module_of("convnet"), ZOO["convnet"].inputs(3), head="9", frozen=frozen)
+    assert set(architecture.layout.groups) == {"6"}
+    seen, compute = [], Traced.precomputed
+
+    def counted(self, x):
+        seen.append(len(x))
+        return compute(self, x)
+
+    monkeypatch.setattr(Traced, "precomputed", counted)
+    learner = taught(DEN(architecture, quick(k=1, budget=BRIEF)), "convnet")
+    assert sum(seen) == 2 * 2 * (24 + 1)  # two tasks, training and validation rows, and one to see
+    x = ZOO["convnet"].inputs(5, seed=9)
+    learner.save(tmp_path)
+    assert same(answers(DEN.load(tmp_path), x), answers(learner, x))
+    monkeypatch.setattr("lifelong.learners.base.KEEP", 0)
+    monkeypatch.setattr(Traced, "precomputed", lambda _self, _x: None)
+    without = taught(DEN(architecture, quick(k=1, budget=BRIEF)), "convnet")
+    for task_name, found in answers(learner, x).items():
+        torch.testing.assert_close(found, answers(without, x)[task_name], rtol=1e-3, atol=1e-4)
+
+
+def _changed(manifest, change):
+    """The manifest with a change, sealed again as one who means harm would."""
+    members = msgspec.json.decode(manifest.read_bytes())
+    change(members["module"])
+    members["seal"] = ""
+    members["seal"] = digest(msgspec.json.encode(members))
+    manifest.write_bytes(msgspec.json.encode(members))
+
+
+def _other_operation(module):
+    module["evaluation"]["calls"][0]["operation"] = "aten.from_file.default"
+
+
+def _huge_value(module):
+    device = {"device": {"type": "word", "kind": "device", "name": ""}}
+    call = {"operation": "aten.zeros.default", "arguments": [[2**20, 2**20]], "named": device}
+    module["training"]["calls"].insert(0, call)
+
+
+def _value_elsewhere(module):
+    _huge_value(module)
+    module["training"]["calls"][0]["named"] = {}
+
+
+def _other_axis(module):
+    module["layout"]["tensors"]["0.weight"]["axes"][1]["segments"][0]["span"] = 7
+
+
+def _no_group(module):
+    module["layout"]["tensors"]["0.weight"]["axes"][0]["segments"][0]["group"] = "nothing"
+
+
+def _later_value(module):
+    module["training"]["calls"][0]["arguments"][0] = {"type": "value", "number": 5}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (_other_operation, "does more than to compute"),
+        (_huge_value, "numbers for two rows"),
+        (_value_elsewhere, "makes a tensor on no known device"),
+        (_other_axis, "cannot be run|not float32 of"),
+        (_no_group, "axes that cannot be"),
+        (_later_value, "which is not there"),
+        (lambda module: module.update(result=1), "unknown field"),
+    ],
+)
+def test_a_traced_module_from_a_file_is_checked(change, told, tmp_path):
+    learner = taught(DEN(fresh("mlp"), quick(budget=BRIEF)), "mlp", 1)
+    learner.save(tmp_path)
+    _changed(tmp_path / "manifest.json", lambda _module: None)
+    DEN.load(tmp_path)
+    _changed(tmp_path / "manifest.json", change)
+    with pytest.raises(ModelFileError, match=told):
+        DEN.load(tmp_path)

@@ -23,6 +23,7 @@ from lifelong.networks.surgery import (
 )
 from lifelong.networks.traced.architecture import Traced, TracedData
 from lifelong.networks.traced.program import Call, Named, Program, Size, Value
+from lifelong.networks.traced.rules import RULES, Rule, register_rule
 from lifelong.tasks.task import Task
 from zoo import ZOO, module_of, traced
 
@@ -242,6 +243,24 @@ def test_frozen_parts_are_constants_that_do_not_grow():
     assert same(dict(architecture.constants), tensors)
 
 
+def test_frozen_parts_at_the_beginning_can_be_computed_once():
+    module, x = module_of("resnet"), ZOO["resnet"].inputs(3)
+    parts = [f"layers.{n}" for n in range(7)]
+    architecture = grow(module, x, frozen=["conv1", "bn1", *parts], pretrained=True)
+    between = architecture.precomputed(x)
+    assert between.shape == (3, 8, 2, 2)
+    for generator in (lambda: None, lambda: random(1)):
+        tensors = ({n: t.clone() for n, t in architecture.start.items()} for _ in range(2))
+        whole, rest = (
+            architecture.features(next(tensors), given_, generator()) for given_ in (x, between)
+        )
+        assert torch.equal(whole, rest)
+    assert architecture.precomputed(x).requires_grad is False
+    assert traced("resnet").precomputed(x) is None
+    inner = grow(module, x, frozen=["layers.0"], pretrained=True)
+    assert inner.precomputed(x) is None
+
+
 def test_multiply_adds_follow_the_widths():
     architecture = traced("mlp")
     network = own("mlp")
@@ -265,6 +284,22 @@ def test_an_unknown_operation_fixes_what_it_touches_and_runs():
     assert list(architecture.layout.groups) == ["b"]
     assert "roll has no rule" in architecture.layout.fixed["a"]
     assert "roll has no rule" in architecture.report()
+
+
+def test_a_rule_of_ones_own_lets_the_units_around_an_operation_grow(monkeypatch):
+    class Flipped(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.fc = nn.Linear(6, 5), nn.Linear(5, 4), nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.fc(torch.relu(self.b(torch.atan(self.a(x)))))
+
+    module, x = Flipped(), torch.randn(4, 6, generator=random(0))
+    assert list(grow(module, x).layout.groups) == ["b"]
+    monkeypatch.setattr(RULES, "_rows", dict(RULES))
+    register_rule(Rule("aten.atan", lambda operation: list(operation["self"])))
+    assert list(grow(module, x).layout.groups) == ["a", "b"]
 
 
 class _Softmax(nn.Module):

@@ -45,7 +45,8 @@ def retrain_selected(draft: Draft, training: TaskTraining, head_l1: float | None
     part, layout = gather(network, selected), network.architecture.layout
     penalties = movement(training.settings, layout, part.tensors, head_l1)
     held = _cannot_be_split(layout) if training.settings.split == "units" else ()
-    part, stage = training.train("retrain", part, penalties, selected[INPUTS], held)
+    inputs = selected[INPUTS] if len(selected[INPUTS]) < network.width(INPUTS) else None
+    part, stage = training.train("retrain", part, penalties, inputs, held)
     return noted.trained(scatter(network, part, selected), stage)
 
 

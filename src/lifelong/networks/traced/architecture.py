@@ -129,19 +129,53 @@ class Traced:
         self, mode: Mode, tensors: Tensors, x: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
         """Features; in training mode without a generator random numbers are PyTorch's global."""
-        if self.data.dtype != "float32":
-            x = x.to(getattr(torch, self.data.dtype))
-        run = self._evaluation if mode == "evaluation" else self._training
-        features: Tensor = run(tensors, x, generator)
-        return features
+        if self._frozen is not None and tuple(x.shape[1:]) == self._frozen.shape:
+            features: Tensor = self._frozen.rest[mode](tensors, x, generator)
+            return features
+        whole: Tensor = self._runners[mode](tensors, self._typed(x), generator)
+        return whole
+
+    def _typed(self, x: Tensor) -> Tensor:
+        return x if self.data.dtype == "float32" else x.to(getattr(torch, self.data.dtype))
 
     @cached_property
-    def _evaluation(self) -> Runner:
-        return Runner(self.data.evaluation, self.constants)
+    def _runners(self) -> dict[Mode, Runner]:
+        programs: dict[Mode, Program] = {
+            "evaluation": self.data.evaluation,
+            "training": self.data.training,
+        }
+        return {mode: Runner(program, self.constants) for mode, program in programs.items()}
+
+    def precomputed(self, x: Tensor) -> Tensor | None:
+        """What the frozen parts at the beginning compute, which `features` takes for these inputs;
+        None if there are none.
+        """
+        if self._frozen is None:
+            return None
+        found: Tensor = self._frozen.first({}, self._typed(x))
+        return found
 
     @cached_property
-    def _training(self) -> Runner:
-        return Runner(self.data.training, self.constants)
+    def _frozen(self) -> "_Frozen | None":
+        """The part of both programs that depends on nothing that is learned."""
+        evaluation, training = self.data.evaluation, self.data.training
+        for number in reversed(evaluation.splits()):
+            first, rest = evaluation.split_at(number)
+            fixed = bool(first.names()) and first.names() <= set(self.data.constants)
+            same = first.calls == training.calls[:number] and number in training.splits()
+            if fixed and same and not first.symbols:
+                after = {"evaluation": rest, "training": training.split_at(number)[1]}
+                return self._split(first, after)  # type: ignore[arg-type]
+        return None
+
+    def _split(self, first: Program, rest: dict[Mode, Program]) -> "_Frozen | None":
+        x = torch.empty(2, *self.layout.inputs, device="meta")
+        constants = {name: tensor.to("meta") for name, tensor in self.constants.items()}
+        shape = tuple(Runner(first, constants)({}, self._typed(x)).shape[1:])
+        if shape == self.layout.inputs:  # inputs and what was computed from them look the same
+            return None
+        runners = {mode: Runner(program, self.constants) for mode, program in rest.items()}
+        return _Frozen(Runner(first, self.constants), runners, shape)
 
     def multiply_adds(self, tensors: Tensors) -> int:
         widths = {
@@ -179,6 +213,16 @@ class Traced:
         """By its content, which identifies a checkpoint."""
         content = identity(self.data, {**self.constants, **self.start})
         return f"Traced({self.data.module}, {content})"
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Frozen:
+    """A program in two parts; `shape` is that of a row between them."""
+
+    first: Runner
+    rest: dict[Mode, Runner]
+    shape: tuple[int, ...]
 
 
 def from_data(data: TracedData, constants: Tensors, start: Tensors) -> Traced:

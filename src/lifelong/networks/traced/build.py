@@ -23,6 +23,7 @@ from lifelong.networks.nn_modules import require_names
 from lifelong.networks.traced.dims import Dim
 from lifelong.networks.traced.program import (
     BATCH,
+    DEVICE,
     GETITEM,
     Argument,
     Atom,
@@ -32,6 +33,7 @@ from lifelong.networks.traced.program import (
     Size,
     Value,
     Word,
+    creates,
     size_of,
 )
 from lifelong.networks.traced.rules import Kind
@@ -411,6 +413,8 @@ class _Writer:
         }
         missing = [n for n in resized if n not in named and names.index(n) >= len(node.args)]
         named |= {name: self._size(resized[name]) for name in missing}
+        if creates(operation_of(node)):
+            named["device"] = DEVICE
         return Call(operation_of(node), arguments, named)
 
     def _size(self, dims: Dim | list[Dim]) -> Argument:
@@ -431,7 +435,7 @@ class _Writer:
         if isinstance(given, torch.memory_format):
             return Word("memory_format", str(given).removeprefix("torch."))
         if isinstance(given, torch.device):
-            return Word("device", "")
+            return DEVICE
         if isinstance(given, float) and not math.isfinite(given):
             return Word("float", str(given))
         if given is None or isinstance(given, bool | int | float | str):

@@ -75,6 +75,7 @@ class Word(msgspec.Struct, frozen=True, tag="word"):
     name: str
 
 
+DEVICE = Word("device", "")
 Atom: TypeAlias = bool | int | float | str | Value | Named | Size | Word | None
 Argument: TypeAlias = Atom | list[Atom]
 
@@ -111,6 +112,24 @@ class Program(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True
         sizes = [atom for call in self.calls for atom in call.atoms() if isinstance(atom, Size)]
         return tuple(sorted({s for size in sizes for s in size.symbols} - {BATCH}))
 
+    def split_at(self, number: int) -> tuple["Program", "Program"]:
+        """The first calls, and the others as a program whose input is the value of that number."""
+        first = Program(self.calls[:number], number, self.widths)
+        rest = tuple(_renumbered(call, number) for call in self.calls[number:])
+        return first, Program(rest, self.result - number, self.widths)
+
+    def splits(self) -> list[int]:
+        """Numbers of the values that all later calls depend on instead of on any earlier one."""
+        earliest, found = self.result, []
+        for number in range(len(self.calls), 0, -1):
+            if earliest >= number:
+                found.append(number)
+            read = [
+                atom.number for atom in self.calls[number - 1].atoms() if isinstance(atom, Value)
+            ]
+            earliest = min([earliest, *read])
+        return found[::-1]
+
     def names(self) -> set[str]:
         """The tensors that it reads."""
         atoms = [atom for call in self.calls for atom in call.atoms()]
@@ -129,6 +148,8 @@ class Program(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True
                 raise NetworkError(f"the width of {group} is read from {name}, which is not there")
         for number, call in enumerate(self.calls, 1):
             require_known(call.operation)
+            if creates(call.operation) and call.named.get("device") != DEVICE:
+                raise NetworkError(f"call {number} of a program makes a tensor on no known device")
             for atom in call.atoms():
                 self._check_atom(atom, number, tensors)
 
@@ -144,6 +165,17 @@ class Program(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True
             known = _known_word(atom)
         if not known:
             raise NetworkError(f"call {number} of a program refers to {atom}, which is not there")
+
+
+def _renumbered(call: Call, by: int) -> Call:
+    def moved(atom: Atom) -> Atom:
+        return Value(atom.number - by) if isinstance(atom, Value) else atom
+
+    def argument(given: Argument) -> Argument:
+        return [moved(atom) for atom in given] if isinstance(given, list) else moved(given)
+
+    named = {name: argument(given) for name, given in call.named.items()}
+    return Call(call.operation, [argument(given) for given in call.arguments], named)
 
 
 def _known_word(word: Word) -> bool:
@@ -430,6 +462,11 @@ def overload(operation: str) -> Any:
     return found
 
 
+def creates(operation: str) -> bool:
+    """Whether the operation makes a tensor without having one."""
+    return operation.startswith("aten.") and operation.split(".")[1] in _CREATORS
+
+
 def require_known(operation: str) -> None:
     """Refuse an operation that could do anything else than compute with tensors."""
     if operation == GETITEM or operation in RANDOM or operation in _DIRECT:
@@ -445,7 +482,7 @@ def require_known(operation: str) -> None:
     found = overload(operation)
     if torch.Tag.nondeterministic_seeded in found.tags:
         raise NetworkError(f"{operation!r} draws random numbers from PyTorch's global state")
-    if not _computes(found, creator=name in _CREATORS):
+    if not _computes(found, creator=creates(operation)):
         raise NetworkError(f"{operation!r} does more than to compute a tensor from tensors")
 
 
