@@ -187,7 +187,7 @@ class Traced:
     def report(self) -> str:
         """Which groups of units grow, and what does not, with the reason."""
         layout = self.layout
-        lines = [f"{self.data.module}: {len(layout.groups)} groups of units grow"]
+        lines = [f"{self.data.module}: groups of units that grow: {len(layout.groups)}"]
         for group, units in layout.groups.items():
             touched = [
                 n for n, s in layout.tensors.items() if any(group in a.groups for a in s.axes)

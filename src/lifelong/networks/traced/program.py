@@ -190,7 +190,8 @@ def _known_word(word: Word) -> bool:
 class _Step:
     """A prepared call: what is known beforehand, and where the rest comes from.
 
-    A source is 0 for values, 1 for tensors, 2 for sizes, 3 for the device of the input.
+    A source is 0 for values, 1 for tensors, 2 for sizes, 3 for the device of the input, 4 for
+    constants.
     """
 
     function: Callable[..., Any]
@@ -210,6 +211,7 @@ class Runner:
     def __init__(self, program: Program, constants: Tensors) -> None:
         self._result, self._count = program.result, len(program.calls) + 1
         self._constants = constants
+        self._by_device: dict[torch.device, Tensors] = {}
         self._widths = [(g, *program.widths[g]) for g in program.symbols]
         self._sizes: list[Size] = []
         last = _last_uses(program)
@@ -231,7 +233,8 @@ class Runner:
         widths = {g: tensors[name].shape[dim] // places for g, name, dim, places in self._widths}
         widths[BATCH] = len(x)
         sizes = [size.at(widths) for size in self._sizes]
-        sources: tuple[Any, ...] = (values, tensors, sizes, {"device": x.device})
+        device, constants = x.device, self._constants_on(x.device)
+        sources: tuple[Any, ...] = (values, tensors, sizes, {"device": device}, constants)
         for number, step in enumerate(self._steps, 1):
             arguments = step.arguments.copy()
             for place, source, key in step.fills:
@@ -253,6 +256,13 @@ class Runner:
             for old in step.done:  # as a module frees what it is done with
                 values[old] = None
         return values[self._result]
+
+    def _constants_on(self, device: torch.device) -> Tensors:
+        found = self._by_device.get(device)
+        if found is None:
+            found = {name: tensor.to(device) for name, tensor in self._constants.items()}
+            self._by_device[device] = found
+        return found
 
     def _step(self, call: Call, done: tuple[int, ...]) -> _Step:
         function, random = function_of(call.operation)
@@ -299,7 +309,7 @@ class Runner:
             case Value(number):
                 return 0, number
             case Named(name):
-                return (None, self._constants[name]) if name in self._constants else (1, name)
+                return (4, name) if name in self._constants else (1, name)
             case Size():
                 if atom not in self._sizes:
                     self._sizes.append(atom)
