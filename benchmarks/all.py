@@ -18,6 +18,7 @@ import baselines
 import growth
 import heads
 import memory
+import modules
 import prediction
 import sequence
 import steps
@@ -35,6 +36,7 @@ def parts(full: bool) -> dict[str, Callable[[], list[Figure]]]:
         "whole sequence": partial(sequence.figures, full),
         "memory": memory.figures,
         "baselines": baselines.figures,
+        "traced modules": modules.figures,
     }
 
 

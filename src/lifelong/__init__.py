@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from lifelong.estimator import LifelongClassifier, LifelongRegressor
     from lifelong.learners.base import AnyLearner
     from lifelong.learners.den import DEN, Settings
+    from lifelong.networks.adapted import adapt
     from lifelong.networks.sequential import alexnet, convnet, mlp
+    from lifelong.networks.traced.architecture import grow
     from lifelong.tasks.task import Kind, Task, TaskError
     from lifelong.training.budget import Budget
 
@@ -24,8 +26,10 @@ __all__ = [
     "Settings",
     "Task",
     "TaskError",
+    "adapt",
     "alexnet",
     "convnet",
+    "grow",
     "load",
     "mlp",
 ]
@@ -33,7 +37,9 @@ __all__ = [
 _HOMES = {
     "lifelong.estimator": ("LifelongClassifier", "LifelongRegressor"),
     "lifelong.learners.den": ("DEN", "Settings"),
+    "lifelong.networks.adapted": ("adapt",),
     "lifelong.networks.sequential": ("alexnet", "convnet", "mlp"),
+    "lifelong.networks.traced.architecture": ("grow",),
     "lifelong.tasks.task": ("Kind", "Task", "TaskError"),
     "lifelong.training.budget": ("Budget",),
 }

@@ -273,3 +273,54 @@ def test_outputs_are_a_whole_number(outputs):
             task(outputs=outputs, kind="classes")
     with pytest.raises(TaskError, match="outputs must be a whole number from 1"):
         DatasetExamples([(X[0], 1)], "classes", outputs)
+
+
+def test_a_tensor_dataset_is_its_arrays():
+    whole = torch.utils.data.TensorDataset(torch.as_tensor(X), torch.as_tensor(Y))
+    for given_ in (whole, torch.utils.data.DataLoader(whole, batch_size=2)):
+        made = Task("t", given_, given_)
+        assert isinstance(made.train, TensorExamples)
+        assert torch.equal(made.train.x, task().train.x)
+        assert made.kind is Kind.BINARY
+
+
+def test_a_dataset_or_a_loader_of_one_makes_a_task():
+    pairs = Pairs(X, Y)
+    loader = torch.utils.data.DataLoader(pairs, batch_size=5, shuffle=True)
+    for given_ in (pairs, loader):
+        made = Task("t", given_, given_, kind="classes", outputs=2)
+        assert isinstance(made.train, DatasetExamples)
+        for (x1, y1), (x2, y2) in zip(
+            made.train.batches(4), DatasetExamples(pairs, "classes", 2).batches(4), strict=True
+        ):
+            assert torch.equal(x1, x2)
+            assert torch.equal(y1, y2)
+    with pytest.raises(TaskError, match="give kind='binary', 'classes' or 'regression', and"):
+        Task("t", pairs, pairs)
+
+
+def test_rows_that_can_be_read_only_once_are_refused():
+    class Flow(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter(())
+
+    for given_ in (Flow(), torch.utils.data.DataLoader(Flow()), iter(())):
+        with pytest.raises(TaskError, match="a torch Dataset with __len__ and __getitem__"):
+            Task("t", given_, given_, kind="classes", outputs=2)
+
+
+def test_augmentations_follow_the_generator_and_leave_the_global_state_alone():
+    class Noisy(Pairs):
+        def __getitem__(self, row):
+            return self.x[row] + torch.rand(3), self.y[row]
+
+    rows = DatasetExamples(Noisy(torch.as_tensor(X), Y), "binary", 1)
+    state = torch.get_rng_state()
+
+    def read(generator):
+        return torch.cat([x for x, _ in rows.batches(4, generator)])
+
+    assert torch.equal(read(random(1)), read(random(1)))
+    assert not torch.equal(read(random(1)).sort(0).values, read(random(2)).sort(0).values)
+    assert torch.equal(read(None), read(None))
+    assert torch.equal(torch.get_rng_state(), state)

@@ -4,6 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 from rich.progress import Progress as Bars
 from rich.progress import TextColumn
-from torch import Tensor
+from torch import Tensor, nn
 
 from lifelong.networks.growing import (
     GrowingNetwork,
@@ -23,6 +24,7 @@ from lifelong.networks.growing import (
     parameters,
 )
 from lifelong.networks.layout import Architecture, NetworkError, Tensors
+from lifelong.networks.traced.architecture import Traced
 from lifelong.persistence.checkpoint import Checkpoint
 from lifelong.persistence.files import MOST_NAME, digest_of
 from lifelong.persistence.models import Attached, ModelFileError, checksum, not_finite, read, write
@@ -42,6 +44,8 @@ from lifelong.training.loop import TrainingContext, TrainingError
 from lifelong.watching.events import Event, TaskBegan, TaskEnded, TaskFailed, Validated, Watcher
 
 CHUNK = 4096  # rows predicted at once, to bound memory
+FEW = 256  # rows that frozen parts compute at once
+KEEP = 2**28  # bytes that what they compute may take, or else as many as the inputs
 
 S = TypeVar("S")
 _CLAIM = Lock()  # guards the flag `_learning` of every learner
@@ -130,7 +134,8 @@ class Learner(ABC, Generic[S]):
         """
         self._refuse(task)
         with self._context("learn", [task], checkpoint) as context:
-            network, record = self._learn(task, self._generator(), context)
+            ready = _precomputed(task, self.network.architecture, self.device)
+            network, record = self._learn(ready, self._generator(), context)
             self._commit(context, network, (*self.records, record))
         return record
 
@@ -231,14 +236,21 @@ class Learner(ABC, Generic[S]):
     @final
     @classmethod
     def load(
-        cls, path: str | Path, *, device: str | torch.device = "cpu", progress: bool = False
+        cls,
+        path: str | Path,
+        *,
+        device: str | torch.device = "cpu",
+        progress: bool = False,
+        module: nn.Module | None = None,
     ) -> Self:
         """Read a model that `save` wrote; it predicts and learns exactly as the saved one.
+
+        A network that was made by `adapt` needs its `module` again, because files hold no code.
 
         Safe on untrusted files: any defect raises `ModelFileError`.
         """
         place = Path(path)
-        saved = read(place, usable_device(device), cls.method, cls._private_shape)
+        saved = read(place, usable_device(device), cls.method, cls._private_shape, module)
         manifest, network = saved.manifest, saved.network
         try:
             named = with_new_names(manifest.settings, cls.settings_type)
@@ -528,6 +540,30 @@ def usable_device(device: str | torch.device) -> torch.device:
             "PyTorch that has it"
         ) from error
     return chosen
+
+
+def _precomputed(task: Task, architecture: Architecture, device: torch.device) -> Task:
+    """The task with what frozen parts compute in place of its inputs, if that fits in memory."""
+    if not isinstance(architecture, Traced):
+        return task
+    train, valid = (_through(rows, architecture, device) for rows in (task.train, task.valid))
+    if train is None or valid is None:
+        return task
+    ready = copy(task)
+    ready.train, ready.valid, ready.test = train, valid, None
+    return ready
+
+
+def _through(rows: Examples, architecture: Traced, device: torch.device) -> Examples | None:
+    if not isinstance(rows, TensorExamples):
+        return None
+    with torch.no_grad():
+        like = architecture.precomputed(rows.x[:1].to(device))
+        if like is None or len(rows) * like.nbytes > max(rows.x.nbytes, KEEP):
+            return None
+        parts = (architecture.precomputed(part.to(device)) for part in rows.x.split(FEW))
+        computed = torch.cat([part for part in parts if part is not None])
+    return TensorExamples(computed, rows.y)
 
 
 def _is_text(name: str) -> bool:

@@ -7,7 +7,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from lifelong.networks.layout import HEAD, Architecture, Axis, Layout, Tensors, apply_head
+from lifelong.networks.layout import HEAD, Architecture, Axis, Tensors, apply_head
 from lifelong.networks.sequential import Convolution, Linear, Sequential, layer_output
 
 
@@ -40,10 +40,19 @@ class Columns:
             columns[int(number) - 1][own] = tensor
         return Columns(self.architecture, tuple(columns))
 
-    def logits(self, x: Tensor) -> Tensor:
-        """Computes all columns layer by layer; below the first weights they share one state."""
+    def logits(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """With a generator, the last column in training mode."""
+        if isinstance(self.architecture, Sequential):
+            return self._layer_by_layer(self.architecture, x)
+        *earlier, last = self.columns
+        features = [self.architecture.features(column, x) for column in earlier]
+        features.append(self.architecture.features(last, x, generator))
+        return apply_head(torch.cat(features, dim=1), last)
+
+    def _layer_by_layer(self, architecture: Sequential, x: Tensor) -> Tensor:
+        """Below the first weights all columns share one state."""
         states = [x]
-        for layer in _sequential(self.architecture).layers:
+        for layer in architecture.layers:
             if not isinstance(layer, Linear | Convolution):
                 states = [layer_output(layer, {}, state) for state in states]
                 continue
@@ -61,21 +70,26 @@ class Columns:
 
 
 def column_shape(
-    layout: Layout, born: Mapping[str, Tensor], number: int, name: str, outputs: int
+    architecture: Architecture, born: Mapping[str, Tensor], number: int, name: str, outputs: int
 ) -> tuple[int, ...]:
-    """Of a tensor of column `number`: it reads all columns so far, and computes its own units."""
+    """Of a tensor of column `number`: it reads all columns so far, and computes its own units.
+
+    Where columns meet at the head only, everything else reads its own column.
+    """
+    layout = architecture.layout
+    lateral = isinstance(architecture, Sequential) or name in HEAD
 
     def units(axis: Axis) -> dict[str, int]:
         """Only of the groups on this axis: a network may have many."""
         stamps = {group: born[group] for group in axis.groups if group in born}
-        before = number if axis.role == "out" else 1
+        before = 1 if axis.role == "in" and lateral else number
         return {g: int((at >= before).logical_and(at <= number).sum()) for g, at in stamps.items()}
 
     axes = layout.tensors[name].axes
-    return tuple(axis.size(layout.widths(units(axis), outputs)) for axis in axes)
-
-
-def _sequential(architecture: Architecture) -> Sequential:
-    if not isinstance(architecture, Sequential):
-        raise TypeError(f"columns are made of mlp or convnet, not of {architecture!r}")
-    return architecture
+    sizes = tuple(axis.size(layout.widths(units(axis), outputs)) for axis in axes)
+    if isinstance(architecture, Sequential) or name != HEAD[0]:
+        return sizes
+    fixed = sum(
+        s.size({}) for s in axes[1].segments if s.group is None
+    )  # in each column's features
+    return sizes[0], sizes[1] + (number - 1) * fixed

@@ -83,12 +83,18 @@ class Network:
 def first_network(
     architecture: Architecture, widths: Mapping[str, int], outputs: int, make: "Initialise"
 ) -> Network:
-    """A network of these widths whose units are all born with task 1."""
+    """A network of these widths whose units are all born with task 1.
+
+    At the widths of a pretrained module it has that module's values.
+    """
     layout = architecture.layout
     tensors = {
         name: make(spec, layout.shape(name, widths, outputs))
         for name, spec in layout.tensors.items()
     }
+    if widths == layout.groups:
+        device = tensors[HEAD[1]].device
+        tensors |= {name: t.to(device, copy=True) for name, t in architecture.start.items()}
     born = {group: torch.ones(widths[group], dtype=torch.long) for group in layout.groups}
     return Network(architecture, tensors, born)
 
@@ -97,24 +103,31 @@ Initialise: TypeAlias = Callable[[TensorSpec, tuple[int, ...]], Tensor]
 
 
 def uniform(generator: torch.Generator, device: torch.device | str = "cpu") -> Initialise:
-    """Weights uniform within ±1/sqrt(fan-in), biases zero.
+    """Weights uniform within ±1/sqrt(fan-in), biases zero, scales one, others as declared.
 
     Drawn on the CPU, so that a seed gives the same weights on every device.
     """
 
     def make(spec: TensorSpec, size: tuple[int, ...]) -> Tensor:
-        if spec.kind == "bias":
-            return torch.zeros(size, dtype=torch.float32, device=device)
+        if spec.kind != "weight":
+            return torch.full(size, resting_value(spec), dtype=torch.float32, device=device)
         drawn = torch.rand(size, dtype=torch.float32, generator=generator)
         return _scaled(spec, drawn).to(device)
 
     return make
 
 
+def resting_value(spec: TensorSpec) -> float:
+    """Of a new entry of a tensor that is no weight."""
+    if spec.initial is not None:
+        return spec.initial
+    return 1.0 if spec.kind == "scale" else 0.0
+
+
 def _scaled(spec: TensorSpec, drawn: Tensor) -> Tensor:
-    """Numbers from 0 to 1 as initial weights within ±1/sqrt(fan-in), or as biases."""
-    if spec.kind == "bias":
-        return torch.zeros_like(drawn)
+    """Numbers from 0 to 1 as initial weights within ±1/sqrt(fan-in), or as what is no weight."""
+    if spec.kind != "weight":
+        return torch.full_like(drawn, resting_value(spec))
     bound = 1 / math.sqrt(math.prod(n for dim, n in enumerate(drawn.shape) if dim != spec.out))
     return (drawn * 2 - 1) * bound
 
@@ -319,17 +332,23 @@ class GrowingNetwork:
                 layout.tensors[name],
                 layout.widths(_hidden(born), known.outputs),
                 layout.widths(_hidden(self.born), known.outputs),
-                lambda _, size: torch.zeros(size),
+                lambda spec, size: torch.full(size, resting_value(spec)),
             )
             for name, tensor in known.private.items()
         }
         return Network(self.architecture, {**self.current, **private}, self.born)
 
+    @cached_property
+    def statistics(self) -> dict[str, Tensor]:
+        """The statistics of the last task, which a new task starts from."""
+        last = self.tasks[-1].private if self.tasks else {}
+        return {name: last[name] for name in self.architecture.layout.buffers if name in last}
+
     def with_head(self, weight: Tensor, bias: Tensor, parent: int | None = None) -> Network:
         """The whole network with the head of a new task, which starts from `parent`."""
         head = dict(zip(HEAD, (weight, bias), strict=True))
         shared = self.start_from(len(self.tasks) if parent is None else parent)
-        return Network(self.architecture, {**shared, **head}, self.born)
+        return Network(self.architecture, {**shared, **self.statistics, **head}, self.born)
 
     def remember(
         self, task: Task, network: Network, private: Collection[str] | None = None
@@ -422,10 +441,13 @@ def root_tensors(
     """The untrained network of these widths: the same bits on every machine and in every release.
 
     The bits of a Philox generator are part of its definition; what libraries make of them is not.
+    A pretrained module is its own root.
     """
     tensors = architecture.layout.tensors
     return {
-        name: _scaled(tensors[name], _random(seed, place, tensors[name].shape(widths)))
+        name: architecture.start[name].clone()
+        if name in architecture.start and widths == {**widths, **architecture.layout.groups}
+        else _scaled(tensors[name], _random(seed, place, tensors[name].shape(widths)))
         for place, name in enumerate(tensors)
         if name in names
     }

@@ -18,6 +18,7 @@ from torch import Tensor
 INPUTS = "inputs"  # the group of input features or channels, which never grows
 OUTPUTS = "outputs"  # the group of a task's outputs
 HEAD = ("head.weight", "head.bias")
+FIXED = ""  # the "group" of the places of an axis that belong to no unit
 NEW_TO_OLD = " new-to-old"  # suffix of a tensor's name: what older units receive from newcomers
 
 Tensors: TypeAlias = Mapping[str, Tensor]
@@ -74,7 +75,7 @@ class Axis(msgspec.Struct, frozen=True):
         start = 0
         for segment in self.segments:
             width = segment.width(widths)
-            chosen = units.get(segment.group or "", torch.arange(width)).cpu()
+            chosen = units.get(segment.group or FIXED, torch.arange(width)).cpu()
             for passed in range(segment.repeat):
                 first = start + (passed * width + chosen) * segment.span
                 found.append((first[:, None] + torch.arange(segment.span)).flatten())
@@ -111,13 +112,17 @@ class TensorSpec(msgspec.Struct, frozen=True, dict=True):
 
     Attributes:
         axes: one per dim; at most one of role "out" and one of role "in".
-        kind: decides initialisation, penalties and pruning.
+        kind: decides initialisation, penalties and pruning. A "scale" multiplies what a unit
+            computes; a "buffer" has no gradient: training passes change it, as statistics.
         owner: "shared" by all tasks, or private to each "task", such as its head.
+        initial: of new entries, for tensors that do not start at random; None for the kind's own:
+            0 for a bias, 1 for a scale.
     """
 
     axes: tuple[Axis, ...]
-    kind: Literal["weight", "bias"]
+    kind: Literal["weight", "bias", "scale", "buffer"]
     owner: Literal["shared", "task"] = "shared"
+    initial: float | None = None
 
     def shape(self, widths: Widths) -> tuple[int, ...]:
         return tuple(axis.size(widths) for axis in self.axes)
@@ -193,13 +198,17 @@ class Layout(msgspec.Struct, frozen=True):
         inputs: shape of one input.
         groups: units per hidden group before any growth, in the order of computation.
         tensors: by name, in the order in which they are initialised; includes the head.
-        fixed: groups that cannot grow, each with the reason.
+        fixed: what cannot grow, each with the reason.
+        silent: when a unit of a group sends nothing: if it has no incoming weights and its biases
+            are "negative" or zero (the default: a ReLU follows), only if they are "zero", or
+            "never".
     """
 
     inputs: tuple[int, ...]
     groups: dict[str, int]
     tensors: dict[str, TensorSpec]
     fixed: dict[str, str] = {}
+    silent: dict[str, Literal["negative", "zero", "never"]] = {}
 
     def widths(self, hidden: Widths, outputs: int) -> dict[str, int]:
         """Units per group, including inputs and outputs."""
@@ -214,6 +223,11 @@ class Layout(msgspec.Struct, frozen=True):
         """Names of the tensors that are private to each task."""
         return tuple(name for name, spec in self.tensors.items() if spec.owner == "task")
 
+    @property
+    def buffers(self) -> tuple[str, ...]:
+        """Names of the tensors that have no gradient."""
+        return statistics(self.tensors)
+
     def parameters(self, outputs: list[int]) -> int:
         """Parameters of the base network with one head per number of outputs."""
         return sum(
@@ -223,13 +237,34 @@ class Layout(msgspec.Struct, frozen=True):
         )
 
 
+def trainable(specs: Mapping[str, TensorSpec]) -> dict[str, None]:
+    """Names of the tensors that training moves, with a mask of None for all their entries."""
+    return {name: None for name, spec in specs.items() if spec.kind != "buffer"}
+
+
+def statistics(specs: Mapping[str, TensorSpec]) -> tuple[str, ...]:
+    """Names of the tensors that forward passes in training change."""
+    return tuple(name for name, spec in specs.items() if spec.kind == "buffer")
+
+
 class Architecture(Protocol):
     """Computes features from named tensors of any width, and declares these tensors."""
 
     @property
     def layout(self) -> Layout: ...
 
-    def features(self, tensors: Tensors, x: Tensor) -> Tensor: ...
+    @property
+    def start(self) -> Tensors:
+        """Values that training starts from, of a pretrained module; empty to start at random."""
+        ...
+
+    def features(
+        self, tensors: Tensors, x: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """With a generator in training mode: dropout draws from it, and statistics among the
+        tensors are updated in place.
+        """
+        ...
 
     def multiply_adds(self, tensors: Tensors) -> int:
         """Per row."""
@@ -261,9 +296,14 @@ class FrozenCache(Architecture, Protocol):
         ...
 
 
-def logits(architecture: Architecture, tensors: Tensors, x: Tensor) -> Tensor:
-    """Outputs of a task before the sigmoid or softmax."""
-    return apply_head(architecture.features(tensors, x), tensors)
+def logits(
+    architecture: Architecture,
+    tensors: Tensors,
+    x: Tensor,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Outputs of a task before the sigmoid or softmax; in training mode with a generator."""
+    return apply_head(architecture.features(tensors, x, generator), tensors)
 
 
 def apply_head(features: Tensor, tensors: Tensors) -> Tensor:

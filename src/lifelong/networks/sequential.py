@@ -95,7 +95,15 @@ class Sequential(msgspec.Struct, frozen=True, dict=True):
         groups = {layer.name: layer.units for layer in _with_weights(self.layers)}
         return Layout(self.inputs, groups, tensors)
 
-    def features(self, tensors: Tensors, x: Tensor) -> Tensor:
+    @property
+    def start(self) -> Tensors:
+        return {}
+
+    def features(
+        self, tensors: Tensors, x: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """The same in training and in evaluation mode."""
+        del generator
         for layer in self.layers:
             x = layer_output(layer, tensors, x)
         return x

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from lifelong.networks.growing import Initialise, Network, enlarged
 from lifelong.networks.layout import (
+    FIXED,
+    INPUTS,
     NEW_TO_OLD,
     Layout,
     Region,
@@ -102,8 +104,15 @@ def older_units(network: Network, number: int) -> Units:
 
 
 def newer_units(network: Network, number: int) -> Units:
-    """Units born with this task."""
-    return {group: (born >= number).nonzero().flatten() for group, born in network.born.items()}
+    """Units born with this task; places that belong to no unit, and inputs, are older."""
+    newer = {group: (born >= number).nonzero().flatten() for group, born in network.born.items()}
+    return only(newer)
+
+
+def only(units: Units) -> Units:
+    """These units, and on the same axis neither inputs nor places that belong to no unit."""
+    nothing = torch.arange(0)
+    return {FIXED: nothing, INPUTS: nothing, **units}
 
 
 def newcomers(network: Network, number: int) -> dict[str, Tensor]:
@@ -121,10 +130,11 @@ def newcomers(network: Network, number: int) -> dict[str, Tensor]:
 
 def with_newcomers(network: Network, number: int, blocks: Tensors) -> Network:
     """The network with these blocks written back."""
-    tensors = {name: tensor.clone() for name, tensor in network.tensors.items()}
-    for block, (name, region) in _blocks(network, number).items():
-        if block in blocks:
-            put(tensors[name], region, blocks[block])
+    placed = {b: at for b, at in _blocks(network, number).items() if b in blocks}
+    written = {name for name, _ in placed.values()}
+    tensors = {n: t.clone() if n in written else t for n, t in network.tensors.items()}
+    for block, (name, region) in placed.items():
+        put(tensors[name], region, blocks[block])
     return replace(network, tensors=tensors)
 
 
@@ -153,7 +163,8 @@ def _blocks(network: Network, number: int) -> dict[str, tuple[str, Region]]:
         if spec.owner == "task":
             blocks[name] = name, spec.region(network.widths)
             continue
-        blocks[name] = name, spec.region(network.widths, out=newer)
+        if spec.out is not None:
+            blocks[name] = name, spec.region(network.widths, out=newer)
         if spec.reads(network.born):
             blocks[name + NEW_TO_OLD] = (
                 name,

@@ -42,6 +42,7 @@ _NUMBERS = {
     "F64": np.float64,
     "I64": np.int64,
     "U8": np.uint8,
+    "BOOL": np.bool_,
 }
 
 

@@ -15,8 +15,9 @@ from typing import Any, TypeAlias, final
 
 import msgspec
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from lifelong.networks.adapted import Adapted, AdaptedData, from_module
 from lifelong.networks.growing import (
     BITS,
     OWN,
@@ -35,6 +36,7 @@ from lifelong.networks.sequential import (
     convnet,
     mlp,
 )
+from lifelong.networks.traced.architecture import Traced, TracedData, from_data
 from lifelong.persistence.files import (
     MOST,
     MOST_DIMS,
@@ -68,6 +70,7 @@ ATTACHED = "attached/"  # prefix of tensors that are not the network's
 MOST_UNTRAINED = 64  # entries of a network that is kept as its seed, per byte of its file
 _PATCH, _PLACES, _VALUES = "patch/", "/places", "/values"
 _MASK = f"memory/{BITS}"  # start of the name of a packed mask
+_CONSTANT = "constant/"
 _TENSORS = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
 
 
@@ -95,6 +98,8 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
     """Everything about a model except its tensors.
 
     Attributes:
+        architecture: of an mlp or convnet; None for a module.
+        module: a module of the user's; its constants are among the tensors.
         shapes: of the tensors in the file of tensors.
         root: seed of the untrained network that tasks may start from.
         bytes, sha256: size and checksum of that file.
@@ -107,7 +112,7 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
     version: int
     method: str
     seed: int
-    architecture: Sequential
+    architecture: Sequential | None
     settings: dict[str, Any]
     born: dict[str, list[int]]
     tasks: list[_Task]
@@ -116,6 +121,7 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
     shapes: dict[str, list[int]]
     bytes: int
     sha256: str
+    module: TracedData | AdaptedData | None = None
     attached: dict[str, Any] | None = None
     root: int | None = None
     seal: str = ""
@@ -176,8 +182,16 @@ def write(
     An existing model is replaced if its mark is in `mine`, or with `overwrite`. The mark of the new
     model is added to `mine`.
     """
+    architecture = network.architecture
+    if not isinstance(architecture, Sequential | Traced | Adapted):
+        made = "mlp, convnet, grow or adapt"
+        raise TypeError(f"networks made by {made} are saved, not {architecture!r}")
     own = {} if attached is None else attached.tensors
-    tensors = {**_tensors(network), **{ATTACHED + name: tensor for name, tensor in own.items()}}
+    tensors = {
+        **_tensors(network),
+        **_values(architecture),
+        **{ATTACHED + name: tensor for name, tensor in own.items()},
+    }
     try:
         content = packed(tensors)
     except LimitError as error:
@@ -187,7 +201,8 @@ def write(
         version=VERSION,
         method=method,
         seed=seed,
-        architecture=_as_sequential(network.architecture),
+        architecture=architecture if isinstance(architecture, Sequential) else None,
+        module=None if isinstance(architecture, Sequential) else architecture.data,
         settings=msgspec.to_builtins(settings),
         born={group: stamps.tolist() for group, stamps in network.born.items()},
         tasks=[_described(known) for known in network.tasks],
@@ -258,14 +273,24 @@ def not_finite(network: GrowingNetwork) -> str | None:
     return next((name for name, t in tensors if not bool(torch.isfinite(t).all())), None)
 
 
-def read(path: Path, device: torch.device, method: str, private_shape: PrivateShape) -> Saved:
-    """Load a model of this method, and check every part of it."""
+def read(
+    path: Path,
+    device: torch.device,
+    method: str,
+    private_shape: PrivateShape,
+    module: nn.Module | None = None,
+) -> Saved:
+    """Load a model of this method, and check every part of it.
+
+    `module` has the code of a model whose module was not traced.
+    """
     content, manifest, tensors = _files(path)
     if manifest.method != method:
         raise ModelFileError(f"{path}: holds a {manifest.method}, which {method} cannot load")
     try:
         attached = _taken(manifest, tensors)
-        network = _network(manifest, {name: t.to(device) for name, t in tensors.items()})
+        there = {name: t.to(device) for name, t in tensors.items()}
+        network = _network(manifest, there, module)
         _check_shapes(network, private_shape)
     except (NetworkError, KeyError) as error:
         raise ModelFileError(f"{path}: manifest and tensors do not fit: {error}") from error
@@ -326,9 +351,9 @@ def _decoded(file: Path, content: bytes) -> Manifest:
 
 def _check_limits(manifest: Manifest) -> None:
     """Refuse more than a file may hold; what is done with the rest is linear in its size."""
-    shapes, layers = manifest.shapes, manifest.architecture.layers
+    shapes, architecture = manifest.shapes, manifest.architecture
     require_at_most(MOST_TASKS, "tasks", len(manifest.tasks))
-    require_at_most(MOST_LAYERS, "layers", len(layers))
+    require_at_most(MOST_LAYERS, "layers", 0 if architecture is None else len(architecture.layers))
     require_at_most(MOST_TENSORS, "tensors", len(shapes))
     require_at_most(MOST_DIMS, "sizes in a shape", max(map(len, shapes.values()), default=0))
     require_named([manifest.method, *manifest.born, *manifest.memory, *shapes])
@@ -365,7 +390,7 @@ def _read_tensors(file: Path, manifest: Manifest) -> dict[str, Tensor]:
 
 def _least_size(name: str) -> int:
     """Bytes that an entry of this tensor takes at least."""
-    if name.startswith(_MASK):
+    if name.startswith((_MASK, _CONSTANT)):
         return 1
     return 4 if not name.startswith(_PATCH) else 1 if name.endswith(_PLACES) else 2
 
@@ -384,10 +409,34 @@ def _content(file: Path, *, size: int | None = None, most: int | None = None) ->
         raise ModelFileError(f"{file}: larger than the memory that there is") from error
 
 
-def _as_sequential(architecture: Architecture) -> Sequential:
-    if not isinstance(architecture, Sequential):
-        raise TypeError(f"only networks made by mlp or convnet can be saved, not {architecture!r}")
-    return architecture
+def _values(architecture: "Sequential | Traced | Adapted") -> dict[str, Tensor]:
+    """Tensors of the architecture itself."""
+    if isinstance(architecture, Sequential):
+        return {}
+    constants = {f"{_CONSTANT}{name}": t for name, t in architecture.constants.items()}
+    return constants | {f"start/{name}": t for name, t in architecture.start.items()}
+
+
+def _architecture(
+    manifest: Manifest, tensors: Mapping[str, Tensor], given: nn.Module | None
+) -> Sequential | Traced | Adapted:
+    sequential, module = manifest.architecture, manifest.module
+    if (sequential is None) == (module is None):
+        raise NetworkError("there must be an architecture, or else a module")
+    if sequential is not None:
+        _check_sequential(sequential)
+        return sequential
+    assert module is not None
+    constants = {name: tensors[f"{_CONSTANT}{name}"] for name in module.constants}
+    start = {name: tensors[f"start/{name}"] for name in module.start}
+    if isinstance(module, TracedData):
+        return from_data(module, constants, start)
+    if given is None:
+        raise NetworkError(
+            f"it was learned with a {module.module} that was not traced, and a file holds no code: "
+            f"give load(..., module={module.module}(...)), of the same shape"
+        )
+    return from_module(module, constants, start, given)
 
 
 def _check_sequential(sequential: Sequential) -> None:
@@ -417,19 +466,20 @@ def _tensors(network: GrowingNetwork) -> dict[str, Tensor]:
     return network.stored() | {f"memory/{name}": t for name, t in network.memory.items()}
 
 
-def _network(manifest: Manifest, tensors: Mapping[str, Tensor]) -> GrowingNetwork:
-    architecture = manifest.architecture
-    _check_sequential(architecture)
+def _network(
+    manifest: Manifest, tensors: Mapping[str, Tensor], given: nn.Module | None = None
+) -> GrowingNetwork:
+    architecture = _architecture(manifest, tensors, given)
     _check_tasks(manifest)
     # In the order of the layout and not of the file: random numbers are drawn tensor by tensor.
-    births = _births(manifest)
+    births = _births(manifest, architecture)
     shared = {
         name: tensors[f"shared/{name}"]
         for name in architecture.layout.tensors
         if f"shared/{name}" in tensors
     }
     if manifest.root is not None and manifest.tasks:
-        shared = _rooted(manifest, births, tensors)
+        shared = _rooted(manifest, architecture, births, tensors)
     place = {name: place for place, name in enumerate(architecture.layout.tensors)}
     tasks = tuple(
         LearnedTask(
@@ -445,16 +495,19 @@ def _network(manifest: Manifest, tensors: Mapping[str, Tensor]) -> GrowingNetwor
     )
     memory = {name: tensors[f"memory/{name}"] for name in manifest.memory}
     network = GrowingNetwork(architecture, shared, births, tasks, memory, manifest.root)
-    if len(_tensors(network)) != len(tensors):
+    if len(_tensors(network)) + len(_values(architecture)) != len(tensors):
         raise NetworkError("there are tensors that belong to no task")
     return network
 
 
 def _rooted(
-    manifest: Manifest, births: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
+    manifest: Manifest,
+    architecture: Architecture,
+    births: Mapping[str, Tensor],
+    tensors: Mapping[str, Tensor],
 ) -> dict[str, Tensor]:
     """The shared tensors of a network that is kept as its seed, with units that were born later."""
-    architecture, layout = manifest.architecture, manifest.architecture.layout
+    layout = architecture.layout
     names = [name for name, spec in layout.tensors.items() if spec.owner == "shared"]
     root, now = (
         layout.widths({g: int((born <= last).sum()) for g, born in births.items()}, 0)
@@ -527,8 +580,8 @@ def _check_parents(manifest: Manifest) -> None:
         raise NetworkError(f"{manifest.root} is not the seed of an untrained network")
 
 
-def _births(manifest: Manifest) -> dict[str, Tensor]:
-    groups = manifest.architecture.layout.groups if manifest.tasks else {}
+def _births(manifest: Manifest, architecture: Architecture) -> dict[str, Tensor]:
+    groups = architecture.layout.groups if manifest.tasks else {}
     if set(manifest.born) != set(groups):
         raise NetworkError(f"there are births of {list(manifest.born)}, not of {list(groups)}")
     for group, stamps in manifest.born.items():

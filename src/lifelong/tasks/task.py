@@ -8,7 +8,7 @@ paper's subtasks); under `Kind.CLASSES` the outputs are the classes of one softm
 import math
 import operator
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol, TypeAlias, final
@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias, final
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
 Array: TypeAlias = Any  # whatever `torch.as_tensor` takes: a NumPy array, a tensor, nested lists
 
@@ -91,6 +91,9 @@ class TensorExamples:
         yield from in_batches((self.x, self.y), size, generator)
 
 
+Rows: TypeAlias = "Examples | Dataset[Any] | DataLoader[Any] | tuple[Array, Array]"
+
+
 def in_batches(
     columns: Sequence[Tensor], size: int, generator: torch.Generator | None
 ) -> Iterator[Any]:
@@ -109,16 +112,23 @@ class DatasetExamples:
     """Examples that do not fit in memory: a torch `Dataset` of (input, label), by a DataLoader.
 
     Anything with `__len__` and `__getitem__` will do. Labels must fit the kind: 0 or 1 per binary
-    output, or one class number. They are checked as they are read.
+    output, or one class number. They are checked as they are read. Augmentations that draw from
+    PyTorch's global state are seeded, so that a learner's seed decides them too.
     """
 
     def __init__(
-        self, dataset: "Dataset[Any]", kind: Kind | str, outputs: int, *, workers: int = 0
+        self,
+        dataset: "Dataset[Any]",
+        kind: Kind | str,
+        outputs: int,
+        *,
+        workers: int = 0,
+        collate: Callable[[list[Any]], Any] | None = None,
     ) -> None:
         self._dataset: Any = dataset  # torch's Dataset type has no __len__
         self._kind = _kind("rows of a dataset", kind)
         self._outputs = _checked_outputs("rows of a dataset", outputs)
-        self._workers = workers
+        self._workers, self._collate = workers, collate
 
     def __len__(self) -> int:
         return len(self._dataset)
@@ -138,8 +148,9 @@ class DatasetExamples:
             shuffle=generator is not None,
             generator=own,
             num_workers=self._workers,
+            collate_fn=self._collate,
         )
-        for x, y in loader:
+        for x, y in _seeded(loader, own):
             where = "a batch of a dataset"
             inputs, labels = plain_tensor(where, x), _comparable(plain_tensor(where, y))
             yield (
@@ -148,24 +159,44 @@ class DatasetExamples:
             )
 
 
+def _seeded(loader: "DataLoader[Any]", generator: torch.Generator) -> Iterator[Any]:
+    """The batches of a loader. The global state is seeded while one is made, and then restored.
+
+    The seeds follow from the generator, which is not advanced.
+    """
+    copy = torch.Generator()
+    copy.set_state(generator.get_state())
+    first = int(torch.randint(2**62, (), generator=copy))
+    batches, number = iter(loader), 0
+    while True:
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(first + number)
+            batch = next(batches, None)
+        if batch is None:
+            return
+        number += 1
+        yield batch
+
+
 @final
 class Task:
     """A named prediction problem.
 
-    `train`, `valid` and `test` are pairs (inputs, labels) of arrays, or `Examples`. Labels of a
-    binary task are 0 or 1, one column per output; labels of classes are whole numbers from 0; those
-    of a regression are numbers, one column per output, best scaled to about 1. The kind and the
-    number of outputs are inferred from the training labels unless they are given: two-dimensional
-    labels, or labels that are all 0 or 1, make a binary task. A regression has to be asked for.
+    `train`, `valid` and `test` are pairs (inputs, labels) of arrays, a torch `Dataset` or
+    `DataLoader` of such pairs, or `Examples`. Labels of a binary task are 0 or 1, one column per
+    output; labels of classes are whole numbers from 0; those of a regression are numbers, one
+    column per output, best scaled to about 1. The kind and the number of outputs are inferred from
+    training labels in arrays unless they are given: two-dimensional labels, or labels that are all
+    0 or 1, make a binary task. A regression has to be asked for.
     Classes that are numbered from 1 keep their numbers: `first` is 1 then, and 0 otherwise.
     """
 
     def __init__(
         self,
         name: str,
-        train: "Examples | tuple[Array, Array]",
-        valid: "Examples | tuple[Array, Array]",
-        test: "Examples | tuple[Array, Array] | None" = None,
+        train: "Rows",
+        valid: "Rows",
+        test: "Rows | None" = None,
         *,
         kind: Kind | str | None = None,
         outputs: int | None = None,
@@ -178,13 +209,14 @@ class Task:
 
     def _make(
         self,
-        train: "Examples | tuple[Array, Array]",
-        valid: "Examples | tuple[Array, Array]",
-        test: "Examples | tuple[Array, Array] | None",
+        train: "Rows",
+        valid: "Rows",
+        test: "Rows | None",
         kind: Kind | str | None,
         outputs: int | None,
     ) -> None:
         name = self.name
+        train, valid, test = (_arrays_of(given) for given in (train, valid, test))
         if not isinstance(train, tuple) and (kind is None or outputs is None):
             raise TaskError(
                 f"task {name!r}: rows that are not arrays do not tell the kind of their labels; "
@@ -192,7 +224,9 @@ class Task:
             )
         splits = {"train": train, "valid": valid} | ({} if test is None else {"test": test})
         rows = {
-            split: _as_tensors(name, split, given) if isinstance(given, tuple) else given
+            split: _as_tensors(name, split, given)
+            if isinstance(given, tuple)
+            else _as_examples(f"task {name!r}, {split}", given, kind, outputs)
             for split, given in splits.items()
         }
         first = rows["train"]
@@ -233,6 +267,31 @@ class Task:
             if self.kind is Kind.BINARY:
                 _refuse_one_class(where, labels)
         return TensorExamples(rows.x, labels)
+
+
+def _arrays_of(given: Any) -> Any:
+    """The arrays of a `TensorDataset`, also inside of a loader; anything else as it is."""
+    whole = given.dataset if isinstance(given, DataLoader) else given
+    plain = not isinstance(given, DataLoader) or given.collate_fn is default_collate
+    return tuple(whole.tensors) if isinstance(whole, TensorDataset) and plain else given
+
+
+def _as_examples(where: str, given: Any, kind: Any, outputs: Any) -> Examples:
+    """Rows of a dataset or loader, of which only the size of batches and the order are ours."""
+    if hasattr(given, "batches"):
+        examples: Examples = given
+        return examples
+    workers, collate, whole = 0, None, given
+    if isinstance(given, DataLoader):
+        workers, collate, whole = given.num_workers, given.collate_fn, given.dataset
+    if isinstance(whole, IterableDataset) or not all(
+        hasattr(whole, name) for name in ("__len__", "__getitem__")
+    ):
+        raise TaskError(
+            f"{where}: rows must be two arrays, a torch Dataset with __len__ and __getitem__, "
+            f"or a DataLoader of one, since they are read many times; not a {type(whole).__name__}"
+        )
+    return DatasetExamples(whole, kind, outputs, workers=workers, collate=collate)
 
 
 def _labels(where: str, y: Tensor, kind: Kind, outputs: int, first: int = 0) -> Tensor:

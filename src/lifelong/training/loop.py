@@ -14,7 +14,7 @@ calls, so no optimiser state has to survive a change of shape.
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, final
 
@@ -64,6 +64,8 @@ class TaskObjective:
     Attributes:
         validated: the forward pass in validation, if it is another than in training: that of the
             network which will be kept, where training relaxes it.
+        training: the forward pass of a training step, if it is another one: with dropout, which
+            draws from the generator, and statistics, which it updates in place.
     """
 
     forward: Callable[[Tensors, Any], Tensor]
@@ -71,6 +73,15 @@ class TaskObjective:
     train: Batches
     valid: Batches
     validated: Callable[[Tensors, Any], Tensor] | None = field(default=None, kw_only=True)
+    training: Callable[[Tensors, Any, torch.Generator], Tensor] | None = field(
+        default=None, kw_only=True
+    )
+
+    def step_loss(self, tensors: Tensors, x: Any, y: Tensor, generator: torch.Generator) -> Tensor:
+        """The loss of a training step."""
+        if self.training is None:
+            return self.loss(self.forward(tensors, x), y)
+        return self.loss(self.training(tensors, x, generator), y)
 
 
 class StepHook(Protocol):
@@ -103,6 +114,7 @@ class Problem:
         movable: the trainable tensors, each with a mask of its trainable entries, or None for all.
         penalties: by tensor, applied by their proximal maps.
         pulls: by tensor, applied by their gradients.
+        buffers: tensors that forward passes in training change in place.
         hook: a method's own code around each step, for what penalties cannot express.
         adam: initial optimiser state, which may be empty. If it is not None, the solution holds the
             final state.
@@ -114,6 +126,7 @@ class Problem:
     movable: Mapping[str, Tensor | None]
     penalties: Mapping[str, Penalty] = field(default_factory=dict)
     pulls: Mapping[str, Quadratic] = field(default_factory=dict)
+    buffers: Collection[str] = ()
     hook: StepHook | None = None
     adam: Tensors | None = None
 
@@ -156,7 +169,13 @@ def objective(
     architecture: Architecture, kind: Kind, train: Examples, valid: Examples
 ) -> TaskObjective:
     """The objective of one task on a network of this architecture."""
-    return TaskObjective(lambda t, x: logits(architecture, t, x), loss_of(kind), train, valid)
+    return TaskObjective(
+        lambda t, x: logits(architecture, t, x),
+        loss_of(kind),
+        train,
+        valid,
+        training=lambda t, x, generator: logits(architecture, t, x, generator),
+    )
 
 
 @final
@@ -211,7 +230,7 @@ def solve(
 def _snapshot_of(solution: Solution, problem: Problem, generator: torch.Generator) -> StageSnapshot:
     """Snapshot of a training that has ended."""
     outcome = Outcome(solution.loss, solution.steps, solution.seconds)
-    moved = {name: solution.tensors[name] for name in problem.movable}
+    moved = {name: solution.tensors[name] for name in (*problem.movable, *problem.buffers)}
     parts = {"now": moved, "hook": _hook_state(problem), "adam": solution.adam}
     return snapshot_of(problem.stage, outcome, parts, generator)
 
@@ -220,8 +239,10 @@ def _solution_in(
     snapshot: StageSnapshot, problem: Problem, budget: Budget, generator: torch.Generator
 ) -> Solution:
     """The solution of a training that ended before the restart."""
-    moved = {name: torch.empty_like(problem.tensors[name].detach()) for name in problem.movable}
-    adam = {} if problem.adam is None else optimizer_for(budget, moved, problem.adam).state()
+    moving = {name: torch.empty_like(problem.tensors[name].detach()) for name in problem.movable}
+    adam = {} if problem.adam is None else optimizer_for(budget, moving, problem.adam).state()
+    buffers = {name: torch.empty_like(problem.tensors[name]) for name in problem.buffers}
+    moved = {**moving, **buffers}
     fill({"now": moved, "hook": _hook_state(problem), "adam": adam}, snapshot)
     set_generator(generator, snapshot)
     outcome = facts_in(snapshot, Outcome)
@@ -269,6 +290,8 @@ class _Loop:
             for name, tensor in problem.tensors.items()
         }
         self._moving = {name: self.tensors[name] for name in problem.movable}
+        self._buffers = {name: self.tensors[name].clone() for name in problem.buffers}
+        self.tensors |= self._buffers
         self._masks = {name: mask for name, mask in problem.movable.items() if mask is not None}
         self._passes = [
             Passes(objective.train, budget.batch_size, generator)
@@ -365,7 +388,7 @@ class _Loop:
     def _state(self) -> dict[str, Tensor]:
         """Everything that a step changes, except the optimiser state."""
         moving = {name: tensor.detach() for name, tensor in self._moving.items()}
-        return {**moving, **under("hook", _hook_state(self._problem))}
+        return {**moving, **self._buffers, **under("hook", _hook_state(self._problem))}
 
     def step(self, rate: float) -> None:
         for tensor in self._moving.values():
@@ -373,7 +396,7 @@ class _Loop:
         objectives = self._problem.objectives
         for objective, rows in zip(objectives, self._passes, strict=True):
             x, y = next(rows)
-            loss = objective.loss(objective.forward(self.tensors, x), y)
+            loss = objective.step_loss(self.tensors, x, y, self._generator)
             (loss if len(objectives) == 1 else loss / len(objectives)).backward()
         with torch.no_grad():
             # With a zero gradient Adam leaves an entry bit-exactly as it is.

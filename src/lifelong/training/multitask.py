@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lifelong.networks.growing import GrowingNetwork, Initialise, LearnedTask
-from lifelong.networks.layout import Tensors, logits, take
+from lifelong.networks.layout import Tensors, logits, statistics, take, trainable
 from lifelong.tasks.task import Task, TaskError, to_device
 from lifelong.training.budget import Budget
 from lifelong.training.loop import (
@@ -37,8 +37,16 @@ def train_multitask(
     """
     objectives = _objectives(known, tasks)
     tensors = known.everything()
-    penalties = sparse_weights(known.specs(), mu)
-    problem = Problem("together", tensors, objectives, dict.fromkeys(tensors), penalties)
+    specs = known.specs()
+    penalties = sparse_weights(specs, mu)
+    problem = Problem(
+        "together",
+        tensors,
+        objectives,
+        trainable(specs),
+        penalties,
+        buffers=statistics(specs),
+    )
     solution = solve(problem, budget, generator, context)
     return _with(known, solution.tensors), solution
 
@@ -96,9 +104,11 @@ def shrink_and_perturb(
     """
 
     def moved(tensors: Tensors) -> dict[str, Tensor]:
+        specs = known.architecture.layout.tensors
         return {
-            name: shrink * tensor
-            + perturb * make(known.architecture.layout.tensors[name], tuple(tensor.shape))
+            name: tensor
+            if specs[name].kind == "buffer"
+            else shrink * tensor + perturb * make(specs[name], tuple(tensor.shape))
             for name, tensor in tensors.items()
         }
 
@@ -122,13 +132,14 @@ def _objective(known: GrowingNetwork, number: int, task: Task) -> TaskObjective:
     regions = known.regions(number)
     own = {name: f"{number}.{name}" for name in known.tasks[number - 1].private}
 
-    def forward(tensors: Tensors, x: Tensor) -> Tensor:
+    def forward(tensors: Tensors, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         shared = {n: take(tensors[n], regions[n]) for n in known.shared}
-        return logits(architecture, {**shared, **{n: tensors[key] for n, key in own.items()}}, x)
+        private = {n: tensors[key] for n, key in own.items()}
+        return logits(architecture, {**shared, **private}, x, generator)
 
     device = next(iter(known.tasks[number - 1].private.values())).device
     train, valid = to_device(task.train, device), to_device(task.valid, device)
-    return TaskObjective(forward, loss_of(task.kind), train, valid)
+    return TaskObjective(forward, loss_of(task.kind), train, valid, training=forward)
 
 
 def _with(known: GrowingNetwork, tensors: Tensors) -> GrowingNetwork:

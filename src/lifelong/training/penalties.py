@@ -87,17 +87,38 @@ class SparseGroup:
     """`mu * sum |w| + gamma * sum |W[unit]|_2`; a group is a unit's incoming weights (Eq. 5).
 
     The map of the sum is the map of the l1 part followed by that of the group part.
+
+    Attributes:
+        dim: along which the units lie.
+        repeat, span: of a unit's places there, as in a `Segment`.
     """
 
     mu: float
     gamma: float
+    dim: int = 0
+    repeat: int = 1
+    span: int = 1
 
     def value(self, w: Tensor) -> Tensor:
-        return self.mu * w.abs().sum() + self.gamma * _norms(w, keep=1).sum()
+        norms = _norms(self._by_unit(w), keep=1)
+        return self.mu * w.abs().sum() + self.gamma * norms.sum()
 
     def prox(self, w: Tensor, step: float) -> Tensor:
         sparse = F.softshrink(w, step * self.mu)
-        return _shrink_groups(sparse, step * self.gamma, keep=1) if self.gamma else sparse
+        if not self.gamma:
+            return sparse
+        shrunk: Tensor = _shrink_groups(self._by_unit(sparse), step * self.gamma, keep=1)
+        if (self.repeat, self.span) != (1, 1):
+            shrunk = shrunk.movedim(0, 1).flatten(0, 2)
+        return torch.movedim(shrunk, 0, self.dim)
+
+    def _by_unit(self, w: Tensor) -> Tensor:
+        """The tensor with the units first."""
+        w = w.movedim(self.dim, 0)
+        if (self.repeat, self.span) == (1, 1):
+            return w
+        units = w.unflatten(0, (self.repeat, -1, self.span))
+        return torch.movedim(units, 1, 0)
 
 
 @final
@@ -159,12 +180,33 @@ class Sum:
 
 def sparsity(spec: TensorSpec, mu: float) -> Penalty:
     """The penalty of Equation 2: l1, or for a convolution the (2,1)-norm over its kernels."""
-    return KernelGroup(mu) if spec.kernel else L1Norm(mu)
+    kernels = spec.kernel and spec.kernel[0] == 2
+    return KernelGroup(mu) if kernels else L1Norm(mu)
 
 
 def sparse_weights(specs: Mapping[str, TensorSpec], mu: float) -> dict[str, Penalty]:
-    """The penalty of Equation 2 on each of these tensors that is a weight."""
-    return {name: sparsity(spec, mu) for name, spec in specs.items() if spec.kind == "weight"}
+    """The penalty of Equation 2 on each of these tensors that is a weight, or the scale of units:
+    where a layer is normalised, the size of its weights does not matter.
+    """
+    return {name: sparsity(spec, mu) for name, spec in specs.items() if makes_sparse(spec)}
+
+
+def makes_sparse(spec: TensorSpec) -> bool:
+    """Whether zeros in the tensor are connections or units that are not there."""
+    return spec.kind == "weight" or (spec.kind == "scale" and spec.out is not None)
+
+
+def unit_groups(spec: TensorSpec, mu: float, gamma: float) -> SparseGroup:
+    """The sparse-group penalty whose groups are the units that compute with this tensor; if they
+    never change, those that it reads.
+    """
+    dim = spec.out if spec.out is not None else spec.into
+    if dim is None:
+        return SparseGroup(mu, 0.0)
+    segments = spec.axes[dim].segments
+    if len(segments) > 1:  # places of different units differ in number: one group per place
+        return SparseGroup(mu, gamma, dim)
+    return SparseGroup(mu, gamma, dim, segments[0].repeat, segments[0].span)
 
 
 def _norms(w: Tensor, keep: int) -> Tensor:

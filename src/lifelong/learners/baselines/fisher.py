@@ -6,7 +6,7 @@ Gradients have to be squared per example, but need not be formed. For a linear l
 of one example is the outer product of the gradient at its outputs and its inputs, so the sum of
 squares over examples is one matrix product of squared output gradients and squared inputs: no more
 work than a training step. A convolution sums over positions before squaring, which takes one
-product per example.
+product per example. For a traced module gradients are formed row by row.
 """
 
 from collections.abc import Iterator
@@ -15,9 +15,11 @@ from typing import Literal, TypeAlias, get_args
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from lifelong.learners.baselines.sequential import TaskOutcome
 from lifelong.networks.growing import Network
+from lifelong.networks.layout import Tensors, logits, trainable
 from lifelong.networks.sequential import Sequential
 from lifelong.tasks.task import Examples, Kind
 from lifelong.training.budget import require, require_one_of
@@ -29,6 +31,7 @@ from lifelong.training.budget import require, require_one_of
 Labels: TypeAlias = Literal["all", "sampled", "true"]
 
 _CHUNK, _CHUNK_OF_IMAGES = 1000, 50  # rows at once; fewer images, because they are unfolded
+_GRADIENTS = 2**25  # numbers at once, where gradients are formed row by row
 
 
 def require_fisher(labels: str, examples: int | None) -> None:
@@ -91,7 +94,10 @@ def _add(
     labels: Labels,
     generator: torch.Generator,
 ) -> None:
-    inputs, outputs = _traced(network, x)
+    if not isinstance(network.architecture, Sequential):
+        _add_by_row(sums, network, kind, x, y, labels, generator)
+        return
+    inputs, outputs = network.architecture.traced(network.tensors, x)
     layers = list(outputs.values())
     starts = _slopes(kind, layers[-1].detach(), y, labels, generator)
     slopes = [torch.autograd.grad(layers[-1], layers, start, retain_graph=True) for start in starts]
@@ -112,15 +118,34 @@ def _add(
             bias += by_position.sum(dim=2).square().sum(dim=0)
 
 
-def _traced(
-    network: Network, x: Tensor
-) -> tuple[dict[str, tuple[Tensor, str, str]], dict[str, Tensor]]:
-    architecture = network.architecture
-    if not isinstance(architecture, Sequential):
-        raise TypeError(
-            f"Fisher information is there for mlp and convnet, not for {architecture!r}"
-        )
-    return architecture.traced(network.tensors, x)
+def _add_by_row(
+    sums: dict[str, Tensor],
+    network: Network,
+    kind: Kind,
+    x: Tensor,
+    y: Tensor,
+    labels: Labels,
+    generator: torch.Generator,
+) -> None:
+    """For any architecture: the gradient of each row is formed, many rows at once."""
+    architecture, tensors = network.architecture, network.tensors
+    moving = network.only(trainable(architecture.layout.tensors))
+
+    def chosen(moved: Tensors, row: Tensor, slope: Tensor) -> Tensor:
+        outputs = logits(architecture, {**tensors, **moved}, row.unsqueeze(0))
+        return (outputs[0] * slope).sum()
+
+    with torch.no_grad():
+        starts = _slopes(kind, network.logits(x), y, labels, generator)
+    at_once = max(1, _GRADIENTS // sum(tensor.numel() for tensor in moving.values()))
+    by_row = torch.func.vmap(
+        torch.func.grad(chosen), in_dims=(None, 0, 0), chunk_size=at_once, randomness="error"
+    )
+    for start in starts:
+        with sdpa_kernel(SDPBackend.MATH):  # the only attention that takes rows one by one
+            found = by_row(moving, x, start)
+        for name, gradients in found.items():
+            sums[name] += gradients.square().sum(dim=0)
 
 
 def _slopes(

@@ -3,6 +3,7 @@
 Every task adds a column, a base network of reduced width. Each layer reads the layer below in its
 own column and, by lateral connections, in all earlier columns, which are frozen, so nothing is
 forgotten. The laterals are plain weights, without the authors' adapters for reinforcement learning.
+The columns of a traced module meet at the head only, which reads the features of all of them.
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from torch import Tensor
 from lifelong.learners.base import Learner
 from lifelong.networks.columns import Columns, column_shape
 from lifelong.networks.growing import GrowingNetwork, Network, uniform
-from lifelong.networks.layout import NetworkError
+from lifelong.networks.layout import NetworkError, Tensors, trainable
 from lifelong.records import GroupRecord, TaskRecord
 from lifelong.tasks.task import Task, to_device
 from lifelong.training.budget import Budget, plain_numbers, require
@@ -64,23 +65,24 @@ class Progressive(Learner[ProgressiveSettings]):
         layout = architecture.layout
         make = uniform(generator, self.device)
         column = {
-            name: make(spec, column_shape(layout, born, number, name, task.outputs))
+            name: make(spec, column_shape(architecture, born, number, name, task.outputs))
             for name, spec in layout.tensors.items()
         }
         earlier = tuple(known.private for known in self.network.tasks)
-        rows = (to_device(rows, self.device) for rows in (task.train, task.valid))
+        train, valid = (to_device(rows, self.device) for rows in (task.train, task.valid))
+
+        def forward(
+            tensors: Tensors, x: Tensor, generator: torch.Generator | None = None
+        ) -> Tensor:
+            return Columns(architecture, (*earlier, tensors)).logits(x, generator)
+
         problem = Problem(
             f"{task.name}: column {number}",
             column,
-            [
-                TaskObjective(
-                    lambda tensors, x: Columns(architecture, (*earlier, tensors)).logits(x),
-                    loss_of(task.kind),
-                    *rows,
-                )
-            ],
-            movable=dict.fromkeys(column),
+            [TaskObjective(forward, loss_of(task.kind), train, valid, training=forward)],
+            movable=trainable(layout.tensors),
             penalties=sparse_weights(layout.tensors, self.settings.mu),
+            buffers=layout.buffers,
         )
         solution = solve(problem, self.settings.budget, generator, context)
         trained = Network(architecture, solution.tensors, born)
@@ -95,7 +97,7 @@ class Progressive(Learner[ProgressiveSettings]):
     @staticmethod
     def _private_shape(network: GrowingNetwork, number: int, name: str) -> tuple[int, ...]:
         outputs = network.tasks[number - 1].outputs
-        return column_shape(network.architecture.layout, network.born, number, name, outputs)
+        return column_shape(network.architecture, network.born, number, name, outputs)
 
     def _born(self, number: int) -> dict[str, Tensor]:
         """Births of all units, including those of the new column."""

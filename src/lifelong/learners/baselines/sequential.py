@@ -122,7 +122,8 @@ class SequentialLearner(Learner[S]):
 
     def _own(self) -> tuple[str, ...]:
         """Names of the tensors that each task has for itself."""
-        return self.network.architecture.layout.task_owned if self.settings.heads == "own" else ()
+        layout = self.network.architecture.layout
+        return layout.task_owned if self.settings.heads == "own" else layout.buffers
 
     @final
     def _learn(
@@ -131,16 +132,20 @@ class SequentialLearner(Learner[S]):
         known = self.network
         self._refuse_other_outputs(task)
         start = self._network(task, generator)
-        hook = self._hook(start.tensors)
+        movable = dict.fromkeys(
+            n for n in start.tensors if n not in known.architecture.layout.buffers
+        )
+        hook = self._hook(start.only(movable))
         train, valid = (to_device(rows, self.device) for rows in (task.train, task.valid))
         tensors = {**start.tensors, **self._retrained(known)}
         problem = Problem(
             f"{task.name}: in turn",
             tensors,
             self._objectives(task, train, valid, generator),
-            movable=dict.fromkeys(tensors),
+            movable={**movable, **dict.fromkeys(self._retrained(known))},
             penalties=self._penalties(known),
             pulls=self._pulls(known),
+            buffers=known.architecture.layout.buffers,
             hook=hook,
             adam=_named(_ADAM, known.memory) if self._carries() else None,
         )
@@ -163,7 +168,8 @@ class SequentialLearner(Learner[S]):
         architecture = self.network.architecture
         make = uniform(generator, self.device)
         fresh = first_network(architecture, architecture.layout.groups, task.outputs, make)
-        return fresh.with_tensors({**fresh.tensors, **self._start(self.network)})
+        known = {**self._start(self.network), **self.network.statistics}
+        return fresh.with_tensors({**fresh.tensors, **known})
 
     def _record(self, task: Task, network: Network, solution: Solution) -> TaskRecord:
         groups = {group: GroupRecord(len(born)) for group, born in network.born.items()}

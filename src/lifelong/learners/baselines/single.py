@@ -7,6 +7,7 @@ import torch
 from lifelong.learners.base import Learner
 from lifelong.learners.baselines.settings import TrainingSettings
 from lifelong.networks.growing import GrowingNetwork, first_network, uniform
+from lifelong.networks.layout import trainable
 from lifelong.records import GroupRecord, TaskRecord
 from lifelong.tasks.task import Task, to_device
 from lifelong.training.loop import Problem, TrainingContext, objective, solve
@@ -34,8 +35,9 @@ class Single(Learner[TrainingSettings]):
             f"{task.name}: alone",
             network.tensors,
             [objective(architecture, task.kind, *rows)],
-            movable=dict.fromkeys(network.tensors),
+            movable=trainable(architecture.layout.tensors),
             penalties=sparse_weights(architecture.layout.tensors, self.settings.mu),
+            buffers=architecture.layout.buffers,
         )
         solution = solve(problem, self.settings.budget, generator, context)
         network = network.with_tensors(solution.tensors)

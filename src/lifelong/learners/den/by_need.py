@@ -43,7 +43,8 @@ def growth_by_need(known: GrowingNetwork, training: TaskTraining) -> Draft:
     headed = with_sparse_head(known, training)
     needs = _Needs(known, training)
     draft = _retrained(known, headed, training)
-    if training.settings.expand and draft.parent is None and draft.loss > training.settings.tau:
+    expands = training.settings.expand and known.born and draft.parent is None
+    if expands and draft.loss > training.settings.tau:
         draft = needs.cheaper(draft, dynamic_expansion(draft, training))
     return needs.cheapest_patch(headed, draft)
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lifelong.networks.growing import Network
-from lifelong.networks.layout import FrozenCache, Tensors, apply_head
+from lifelong.networks.layout import FrozenCache, Tensors, apply_head, logits
 from lifelong.networks.surgery import with_newcomers, without_newcomers
 from lifelong.tasks.task import Examples, Kind, TensorExamples, in_batches
 from lifelong.training.loop import TaskObjective, loss_of
@@ -31,11 +31,15 @@ def newcomers_objective(
     """The objective of a task as a function of the blocks of `surgery.newcomers`."""
     architecture, loss = network.architecture, loss_of(kind)
     if not isinstance(architecture, FrozenCache):
+        buffers = architecture.layout.buffers
 
-        def merged(new: Tensors, x: Tensor) -> Tensor:
-            return with_newcomers(network, number, new).logits(x)
+        def merged(new: Tensors, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+            tensors = with_newcomers(network, number, new).tensors
+            # Not copies of the statistics: they are updated in place.
+            own = {name: new[name] for name in buffers}
+            return logits(architecture, {**tensors, **own}, x, generator)
 
-        return TaskObjective(merged, loss, train, valid)
+        return TaskObjective(merged, loss, train, valid, training=merged)
     old = without_newcomers(network, number)
 
     def forward(new: Tensors, read: tuple[Tensor, FrozenActivations]) -> Tensor:

@@ -30,7 +30,7 @@ def incremental_learning(known: GrowingNetwork, training: TaskTraining) -> Draft
     if settings.split == "auto":
         return growth_by_need(known, training)
     draft = selective_retraining(known, training)
-    if settings.expand and draft.loss > settings.tau:
+    if settings.expand and known.born and draft.loss > settings.tau:
         draft = dynamic_expansion(draft, training)
     if settings.split == "units":
         return split(known, draft, training)
@@ -42,7 +42,9 @@ def incremental_learning(known: GrowingNetwork, training: TaskTraining) -> Draft
 def first_task(known: GrowingNetwork, training: TaskTraining) -> Draft:
     """Train the first network with l1 (Equation 2), and drop its useless units."""
     settings, layout = training.settings, known.architecture.layout
-    widths = {group: ceil(w * settings.initial_width) for group, w in layout.groups.items()}
+    # A pretrained module is taken whole.
+    share = 1.0 if known.architecture.start else settings.initial_width
+    widths = {group: ceil(w * share) for group, w in layout.groups.items()}
     start = first_network(known.architecture, widths, training.task.outputs, training.fresh())
     if known.root is not None:
         return _first_patch(known, start, training)

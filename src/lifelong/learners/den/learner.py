@@ -18,6 +18,7 @@ from lifelong.networks.layout import INPUTS, Architecture
 from lifelong.networks.sharing import Sharing
 from lifelong.records import StageRecord, TaskRecord
 from lifelong.tasks.task import Task
+from lifelong.training.budget import SettingError
 from lifelong.training.loop import TrainingContext
 from lifelong.training.multitask import (
     multitask_loss,
@@ -51,6 +52,11 @@ class DEN(Learner[Settings]):
     ) -> None:
         super().__init__(architecture, settings, seed=seed, device=device, progress=progress)
         self.settings.offered(architecture.layout.groups)  # refuses settings that do not fit
+        if not architecture.layout.groups and self.settings.split == "units":
+            raise SettingError(
+                "this network has no units that could be split, so that only heads would be "
+                "learned; use Settings(split='weights') or 'auto', or a network made by grow"
+            )
 
     def _view(self, network: GrowingNetwork, number: int) -> Network:
         stamped = self.settings.timestamps

@@ -1,6 +1,7 @@
 """Algorithm 2: selective retraining."""
 
 import time
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -8,7 +9,18 @@ from torch import Tensor
 from lifelong.learners.den.draft import Draft
 from lifelong.learners.den.task_training import TaskTraining, movement
 from lifelong.networks.growing import GrowingNetwork, Network
-from lifelong.networks.layout import INPUTS, OUTPUTS, Architecture, Tensors, Units
+from lifelong.networks.layout import (
+    FIXED,
+    HEAD,
+    INPUTS,
+    OUTPUTS,
+    Architecture,
+    Layout,
+    Tensors,
+    TensorSpec,
+    Units,
+    Widths,
+)
 from lifelong.networks.surgery import gather, scatter
 from lifelong.records import StageRecord
 from lifelong.tasks.task import Examples
@@ -26,12 +38,21 @@ def retrain_selected(draft: Draft, training: TaskTraining, head_l1: float | None
     network = draft.network
     selected = select(network)
     noted = draft.noting("selected", {group: len(selected[group]) for group in network.born})
-    if any(len(units) == 0 for units in selected.values()):  # no path from inputs to head
-        return noted
-    part = gather(network, selected)
-    penalties = movement(training.settings, network.architecture.layout, part.tensors, head_l1)
-    part, stage = training.train("retrain", part, penalties, selected[INPUTS])
+    if not len(selected[INPUTS]) or not bool(network.tensors[HEAD[0]].any()):
+        return noted  # there is no path from inputs to head
+    # A layer that others bypass may be read by nobody: one unit keeps its place.
+    selected = {g: units if len(units) else torch.arange(1) for g, units in selected.items()}
+    part, layout = gather(network, selected), network.architecture.layout
+    penalties = movement(training.settings, layout, part.tensors, head_l1)
+    held = _cannot_be_split(layout) if training.settings.split == "units" else ()
+    inputs = selected[INPUTS] if len(selected[INPUTS]) < network.width(INPUTS) else None
+    part, stage = training.train("retrain", part, penalties, inputs, held)
     return noted.trained(scatter(network, part, selected), stage)
+
+
+def _cannot_be_split(layout: Layout) -> tuple[str, ...]:
+    """Tensors whose units never change: a split would restore all of them."""
+    return tuple(n for n, s in layout.tensors.items() if s.out is None and s.owner == "shared")
 
 
 def with_sparse_head(known: GrowingNetwork, training: TaskTraining) -> Draft:
@@ -43,7 +64,8 @@ def with_sparse_head(known: GrowingNetwork, training: TaskTraining) -> Draft:
     """
     began = time.perf_counter()
     train, _ = training.rows()
-    features, labels = _features(known.architecture, known.current, train)
+    tensors = {**known.current, **known.statistics}
+    features, labels = _features(known.architecture, tensors, train)
     if not bool(torch.isfinite(features).all()):
         raise TrainingError(
             f"{training.task.name}: head: its inputs overflow the features of the network; "
@@ -86,32 +108,54 @@ def _features(
 def select(network: Network) -> Units:
     """Per group, including inputs, the units that have a path to the head.
 
-    A unit is selected if a selected unit or an output reads it with a non-zero weight. The sweep is
-    repeated until nothing changes, so the order of layers does not matter.
+    A unit is selected if a selected unit, an output or a place that belongs to no unit reads it
+    with a non-zero weight. The sweep is repeated until nothing changes, so the order of layers does
+    not matter.
     """
     links = _links(network)
     reached = {group: torch.zeros(n, dtype=torch.bool) for group, n in network.widths.items()}
+    reached |= {FIXED: torch.ones(1, dtype=torch.bool)}
     reached[OUTPUTS][:] = True
+    if not any(sender == INPUTS for _, sender, _ in links):  # inputs are read as a whole
+        reached[INPUTS][:] = True
     growing = True
     while growing:
         before = sum(int(mask.sum()) for mask in reached.values())
         for receiver, sender, connected in links:
             reached[sender] |= connected[reached[receiver]].any(dim=0)
         growing = sum(int(mask.sum()) for mask in reached.values()) > before
-    return {g: mask.nonzero().flatten() for g, mask in reached.items() if g != OUTPUTS}
+    hidden = (INPUTS, *network.born)
+    return {group: reached[group].nonzero().flatten() for group in hidden}
 
 
 def _links(network: Network) -> list[tuple[str, str, Tensor]]:
     """Per weight tensor: receiving group, sending group, and matrix of connections."""
     links = []
     for name, spec in network.architecture.layout.tensors.items():
-        if spec.out is None or spec.into is None:
+        if spec.into is None:
             continue
         linked = network.tensors[name] != 0
-        for receiver, rows in spec.axes[spec.out].fold(linked, spec.out, network.widths):
-            read = rows.movedim(spec.out, 0).flatten(-2).any(dim=-1)
-            into = spec.into if spec.into > spec.out else spec.into + 1
-            for sender, part in spec.axes[spec.into].fold(read, into, network.widths):
+        # Rows that belong to no unit are one receiver, which is always there.
+        out = linked.unsqueeze(0) if spec.out is None else linked.movedim(spec.out, 0)
+        into = 1 + spec.into - (spec.out is not None and spec.out < spec.into)
+        for receiver, rows in _receivers(spec, out, network.widths):
+            for sender, part in spec.axes[spec.into].fold(rows, into, network.widths):
                 connected = part.movedim(into, 1).flatten(2).any(dim=2).cpu()
                 links.append((receiver, sender, connected))
     return links[::-1]  # from the head down, so that a sequential network needs two sweeps
+
+
+def _receivers(spec: TensorSpec, linked: Tensor, widths: Widths) -> Iterator[tuple[str, Tensor]]:
+    """Each receiving group, with one row of connections per unit."""
+    if spec.out is None:
+        yield FIXED, linked
+        return
+    axis, start = spec.axes[spec.out], 0
+    for segment in axis.segments:
+        rows = linked[start : start + segment.size(widths)]
+        start += segment.size(widths)
+        if segment.group is None:
+            yield FIXED, rows.any(dim=0, keepdim=True)
+            continue
+        shape = (segment.repeat, segment.width(widths), segment.span)
+        yield segment.group, rows.unflatten(0, shape).movedim(1, 0).flatten(1, 2).any(dim=1)

@@ -11,7 +11,13 @@ from lifelong.learners.den.prune import prune_useless
 from lifelong.learners.den.task_training import TaskTraining, movement
 from lifelong.networks.growing import GrowingNetwork, Network
 from lifelong.networks.layout import Units, put, take
-from lifelong.networks.surgery import duplicate_units, newcomers, newer_units, older_units
+from lifelong.networks.surgery import (
+    duplicate_units,
+    newcomers,
+    newer_units,
+    older_units,
+    only,
+)
 
 
 def split(known: GrowingNetwork, draft: Draft, training: TaskTraining) -> Draft:
@@ -141,10 +147,12 @@ def _reroute(network: Network, chosen: Units, number: int) -> Network:
     to the originals only.
     """
     copied = {group: units for group, units in chosen.items() if len(units)}
-    copies = {
+    last = {
         group: torch.arange(network.width(group) - len(units), network.width(group))
         for group, units in copied.items()
     }
+    nobody = {group: torch.arange(0) for group in network.born}
+    originals, copies = only({**nobody, **copied}), only({**nobody, **last})
     older, newer = older_units(network, number), newer_units(network, number)
     tensors = dict(network.tensors)
     for name, spec in network.architecture.layout.tensors.items():
@@ -152,8 +160,9 @@ def _reroute(network: Network, chosen: Units, number: int) -> Network:
             continue
         tensors[name] = tensors[name].clone()
         if spec.owner == "task":
-            put(tensors[name], spec.region(network.widths, into=copied), 0)
+            put(tensors[name], spec.region(network.widths, into=originals), 0)
             continue
-        put(tensors[name], spec.region(network.widths, out=newer, into=copied), 0)
+        if spec.out is not None:
+            put(tensors[name], spec.region(network.widths, out=newer, into=originals), 0)
         put(tensors[name], spec.region(network.widths, out=older, into=copies), 0)
     return replace(network, tensors=tensors)

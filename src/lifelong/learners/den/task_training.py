@@ -1,6 +1,6 @@
 """Trainings and penalties that the algorithms share while one task is learned."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import final
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from lifelong.learners.den.frozen_cache import newcomers_objective
 from lifelong.learners.den.settings import Settings
 from lifelong.networks.growing import Initialise, Network, uniform
-from lifelong.networks.layout import Layout, Tensors
+from lifelong.networks.layout import Layout, Tensors, TensorSpec, statistics, trainable
 from lifelong.networks.surgery import newcomers, spec_of, with_newcomers
 from lifelong.records import StageRecord, TaskRecord
 from lifelong.tasks.task import Examples, Task, to_device
@@ -31,10 +31,11 @@ from lifelong.training.penalties import (
     Around,
     L1Norm,
     Penalty,
-    SparseGroup,
     SquaredL2,
     Sum,
+    makes_sparse,
     sparsity,
+    unit_groups,
 )
 
 
@@ -57,10 +58,16 @@ class TaskTraining:
         network: Network,
         penalties: Mapping[str, Penalty],
         inputs: Tensor | None = None,
+        held: Collection[str] = (),
     ) -> tuple[Network, StageRecord]:
-        """Solve Equation 2 or 4; `inputs` are the columns that the network reads, None for all."""
+        """Solve Equation 2 or 4; `inputs` are the columns that the network reads, None for all.
+
+        The tensors named `held` do not move.
+        """
         goal = objective(network.architecture, self.task.kind, *self.rows(inputs))
-        solution = self._solve(stage, network.tensors, goal, penalties)
+        specs = network.architecture.layout.tensors
+        movable = {name: None for name in trainable(specs) if name not in held}
+        solution = self._solve(stage, network.tensors, goal, penalties, specs, movable)
         return network.with_tensors(solution.tensors), solution.record(stage)
 
     def train_newcomers(
@@ -78,7 +85,9 @@ class TaskTraining:
         if teacher is not None:
             train = distilled(train, teacher, self.task.kind, self.settings.distillation)
         goal = newcomers_objective(network, self.number, self.task.kind, train, valid)
-        solution = self._solve(stage, newcomers(network, self.number), goal, penalties)
+        new, layout = newcomers(network, self.number), network.architecture.layout
+        specs = {block: spec_of(layout, block) for block in new}
+        solution = self._solve(stage, new, goal, penalties, specs)
         return with_newcomers(network, self.number, solution.tensors), solution.record(stage)
 
     def train_entries(
@@ -94,7 +103,8 @@ class TaskTraining:
         train, valid = self.rows()
         train = distilled(train, teacher, self.task.kind, self.settings.distillation)
         goal = objective(network.architecture, self.task.kind, train, valid)
-        solution = self._solve(stage, network.tensors, goal, penalties, movable, budget)
+        specs = network.architecture.layout.tensors
+        solution = self._solve(stage, network.tensors, goal, penalties, specs, movable, budget)
         return network.with_tensors(solution.tensors), solution.record(stage)
 
     def _solve(
@@ -103,12 +113,16 @@ class TaskTraining:
         tensors: Tensors,
         goal: TaskObjective,
         penalties: Mapping[str, Penalty],
+        specs: Mapping[str, TensorSpec],
         movable: Mapping[str, Tensor | None] | None = None,
         budget: Budget | None = None,
     ) -> Solution:
         name = f"{self.task.name}: {stage}"
-        may_move = dict.fromkeys(tensors) if movable is None else movable
-        problem = Problem(name, tensors, [goal], may_move, penalties)
+        given = trainable(specs) if movable is None else movable
+        may_move = {n: mask for n, mask in given.items() if specs[n].kind != "buffer"}
+        applied = {n: penalty for n, penalty in penalties.items() if n in may_move}
+        buffers = statistics(specs)
+        problem = Problem(name, tensors, [goal], may_move, applied, buffers=buffers)
         return solve(problem, budget or self.settings.budget, self.generator, self.context)
 
     def loss(self, network: Network) -> float:
@@ -152,9 +166,12 @@ def movement(
 def growth(settings: Settings, layout: Layout, new: Tensors) -> dict[str, Penalty]:
     """The sparse-group penalty on what touches newcomers (Equation 5)."""
     specs = {block: spec_of(layout, block) for block in new}
-    shared = (b for b, spec in specs.items() if spec.kind == "weight" and spec.owner == "shared")
-    sparse = SparseGroup(settings.mu, settings.gamma)
-    return {**dict.fromkeys(shared, sparse), **on_heads(settings, layout)}
+    sparse = {
+        block: unit_groups(spec, settings.mu, settings.gamma)
+        for block, spec in specs.items()
+        if makes_sparse(spec) and spec.owner == "shared"
+    }
+    return {**sparse, **on_heads(settings, layout)}
 
 
 def on_heads(

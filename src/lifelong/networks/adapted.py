@@ -1,0 +1,265 @@
+"""`adapt`: any module as an architecture whose widths stay as they are.
+
+Nothing is traced: the module's own code runs, by `torch.func.functional_call`, with the tensors of
+a task. Tasks differ in their heads, in their normalisation statistics, and in patches of weights.
+"""
+
+import copy
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, final
+
+import msgspec
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from lifelong.networks.layout import (
+    HEAD,
+    OUTPUTS,
+    Layout,
+    NetworkError,
+    Tensors,
+    TensorSpec,
+    fixed_axis,
+    units_axis,
+)
+from lifelong.networks.nn_modules import identity, require_module, require_names
+
+COUNTERS = "num_batches_tracked"  # of a normalisation layer, which needs it for nothing else
+STATISTICS = {"running_mean": 0.0, "running_var": 1.0}  # with their initial values
+TOLERANCE = 1e-4  # of the largest output
+
+
+@final
+class AdaptedData(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="adapted"):
+    """What a model file holds of a module that was not traced: everything but its code.
+
+    Attributes:
+        module: name of its class, for people.
+        multiply_adds: per row, without the head.
+    """
+
+    module: str
+    head: str
+    dtype: Literal["float32", "int64"]
+    layout: Layout
+    multiply_adds: int
+    constants: tuple[str, ...] = ()
+    start: tuple[str, ...] = ()
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Adapted:
+    """A module as a function of named tensors of its own shapes.
+
+    Attributes:
+        constants: tensors that never change: frozen parts, and buffers that are no statistics.
+        start: the module's own values, which training starts from.
+    """
+
+    data: AdaptedData
+    constants: Tensors
+    start: Tensors
+    _modes: dict[bool, nn.Module] = field(repr=False)
+    # While it is called, a module holds the tensors that it was given.
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    @property
+    def layout(self) -> Layout:
+        return self.data.layout
+
+    def features(
+        self, tensors: Tensors, x: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor:
+        if self.data.dtype != "float32":
+            x = x.to(getattr(torch, self.data.dtype))
+        if generator is None:
+            return self._call(False, tensors, x)
+        # The module draws from the global state, which is seeded for it and then restored.
+        seed = int(torch.randint(2**62, (), generator=generator))
+        cuda = [x.device] if x.is_cuda else []
+        with torch.random.fork_rng(devices=cuda):
+            torch.default_generator.manual_seed(seed)
+            if cuda:
+                torch.cuda.manual_seed(seed)
+            return self._call(True, tensors, x)
+
+    def _call(self, training: bool, tensors: Tensors, x: Tensor) -> Tensor:
+        module = self._modes[training]
+        given = {n: t for n, t in tensors.items() if n not in HEAD}
+        counters = {n: torch.zeros((), dtype=torch.long) for n, _ in _counters(module)}
+        constants = {n: t.to(x.device) for n, t in self.constants.items()}
+        with self._lock:
+            features: Tensor = torch.func.functional_call(
+                module, {**given, **constants, **counters}, (x,)
+            )
+        return features
+
+    def multiply_adds(self, tensors: Tensors) -> int:
+        return self.data.multiply_adds + tensors[HEAD[0]].numel()
+
+    def report(self) -> str:
+        """What learners change, and what they do not."""
+        kinds = dict.fromkeys(("weight", "bias", "scale", "buffer"), 0)
+        for name, tensor in self.start.items():
+            kinds[self.layout.tensors[name].kind] += tensor.numel()
+        counted = ", ".join(f"{count:,} in {kind}s" for kind, count in kinds.items() if count)
+        lines = [f"{self.data.module}: no units grow; numbers that tasks may patch: {counted}"]
+        if self.constants:
+            lines.append(f"never changed: {', '.join(self.constants)}")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        """By its content, which identifies a checkpoint."""
+        content = identity(self.data, {**self.constants, **self.start})
+        return f"Adapted({self.data.module}, {content})"
+
+
+def adapt(
+    module: nn.Module, example: Tensor, *, head: str = "fc", frozen: Sequence[str] = ()
+) -> Adapted:
+    """Any module as an architecture that does not grow: tasks patch its weights.
+
+    Training starts from the module's own values. `DEN(adapt(module, x), Settings(split="weights"))`
+    learns the first task with them, or keeps them near if they are pretrained; each further task
+    stores a head, statistics and the weights that it changes most.
+
+    Args:
+        module: takes one tensor with rows first, and returns the outputs of its head.
+        example: a few inputs. Inputs that are whole numbers are tokens.
+        head: name of the last Linear layer; every task gets its own.
+        frozen: names of parts that never change.
+    """
+    require_module(module, example, head, {"frozen": frozen})
+    _require_momentum(module)
+    own = {n: t.detach().clone() for n, t in [*module.named_parameters(), *module.named_buffers()]}
+    specs = dict(_specs(module, head, frozen))
+    require_names(n for n in own if not n.startswith(f"{head}."))
+    start = {name: own[name] for name in specs if name not in HEAD}
+    constants = {
+        name: tensor
+        for name, tensor in own.items()
+        if name not in specs and not name.startswith(f"{head}.") and not name.endswith(COUNTERS)
+    }
+    modes = _modes(module, head, frozen)
+    data = AdaptedData(
+        type(module).__name__,
+        head,
+        "float32" if example.is_floating_point() else "int64",
+        Layout(tuple(example.shape[1:]), {}, specs),
+        0,
+        tuple(constants),
+        tuple(start),
+    )
+    adapted = Adapted(data, constants, start, modes)
+    _prove(adapted, module, example)
+    counted = msgspec.structs.replace(data, multiply_adds=_count(adapted, example))
+    return Adapted(counted, constants, start, modes)
+
+
+def from_module(
+    data: AdaptedData, constants: Tensors, start: Tensors, module: nn.Module
+) -> Adapted:
+    """A saved architecture with the module whose code it needs."""
+    given = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    shapes = {n: tuple(t.shape) for n, t in given.items() if not n.endswith(COUNTERS)}
+    saved = {n: tuple(t.shape) for n, t in {**constants, **start}.items()}
+    others = {n for n in shapes if n not in saved and not n.startswith(f"{data.head}.")}
+    if others or any(shapes.get(name) != shape for name, shape in saved.items()):
+        raise NetworkError(
+            f"a {type(module).__name__} has other tensors than the {data.module} that was saved"
+        )
+    names = {n for n in data.layout.tensors if n not in HEAD}
+    if names != set(start) or data.layout.groups or not set(HEAD) <= set(data.layout.tensors):
+        raise NetworkError("its layout is not that of a module")
+    frozen = [n for n, _ in module.named_modules() if n and _all_constant(n, data.constants, given)]
+    return Adapted(data, constants, start, _modes(module, data.head, frozen))
+
+
+def _all_constant(name: str, constants: Sequence[str], given: Tensors) -> bool:
+    """Whether a part has parameters, and all of them are constants: it was frozen."""
+    inside = [n for n in given if n.startswith(f"{name}.") and not n.endswith(COUNTERS)]
+    return bool(inside) and all(n in constants for n in inside)
+
+
+def _require_momentum(module: nn.Module) -> None:
+    for name, part in module.named_modules():
+        if "Norm" in type(part).__name__ and getattr(part, "momentum", 0.1) is None:
+            raise NetworkError(
+                f"{name} averages over all batches (momentum=None), of which a task cannot keep "
+                "count; give it a momentum such as 0.1"
+            )
+
+
+def _specs(module: nn.Module, head: str, frozen: Sequence[str]) -> Iterator[tuple[str, TensorSpec]]:
+    scales = {f"{n}.weight" for n, part in module.named_modules() if "Norm" in type(part).__name__}
+    for name, parameter in module.named_parameters():
+        if name.startswith((f"{head}.", *(f"{part}." for part in frozen))):
+            continue
+        axes = tuple(fixed_axis(size) for size in parameter.shape)
+        one = "scale" if name in scales else "bias"
+        yield name, TensorSpec(axes, "weight" if parameter.ndim > 1 else one)  # type: ignore[arg-type]
+    for name, buffer in module.named_buffers():
+        initial = STATISTICS.get(name.rpartition(".")[2])
+        if initial is None or name.startswith(tuple(f"{part}." for part in frozen)):
+            continue
+        axes = tuple(fixed_axis(size) for size in buffer.shape)
+        yield name, TensorSpec(axes, "buffer", "task", initial)
+    read = module.get_submodule(head).in_features
+    assert isinstance(read, int)
+    outputs = units_axis(OUTPUTS, "out")
+    yield HEAD[0], TensorSpec((outputs, fixed_axis(read)), "weight", "task")
+    yield HEAD[1], TensorSpec((outputs,), "bias", "task")
+
+
+def _counters(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    return ((n, b) for n, b in module.named_buffers() if n.endswith(COUNTERS))
+
+
+def _modes(module: nn.Module, head: str, frozen: Sequence[str]) -> dict[bool, nn.Module]:
+    """The module without its head and without values, in evaluation and in training mode."""
+    modes = {}
+    for training in (False, True):
+        bare = copy.deepcopy(module).to("meta").requires_grad_(False).train(training)
+        for name in frozen:
+            bare.get_submodule(name).eval()
+        parent, _, last = head.rpartition(".")
+        setattr(bare.get_submodule(parent), last, nn.Identity())
+        modes[training] = bare
+    return modes
+
+
+def _prove(adapted: Adapted, module: nn.Module, example: Tensor) -> None:
+    """Refuse a module that does more with its head than to return what that computes."""
+    head = module.get_submodule(adapted.data.head)
+    modes = {part: part.training for part in module.modules()}
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            want = module.eval()(example)
+            features = adapted.features(adapted.start, example)
+            got = head(features)
+    except Exception as error:  # whatever the module's own code raises
+        raise NetworkError(
+            f"{type(module).__name__} cannot be called with the example, without its head: {error}"
+        ) from error
+    finally:
+        for part, training in modes.items():
+            part.training = training
+    right = isinstance(want, Tensor) and features.ndim == 2 and want.shape == got.shape
+    if not right or float((want - got).abs().max()) > TOLERANCE * float(want.abs().max()):
+        raise NetworkError(
+            f"the module must return the outputs of its head {adapted.data.head!r} as they are, "
+            "one row for each input, without softmax or sigmoid: tasks bring their own losses"
+        )
+
+
+def _count(adapted: Adapted, example: Tensor) -> int:
+    """Multiply-adds per row."""
+    with warnings.catch_warnings(), torch.no_grad(), FlopCounterMode(display=False) as counter:
+        warnings.simplefilter("ignore")
+        adapted.features(adapted.start, example[:1])
+    return int(counter.get_total_flops()) // 2

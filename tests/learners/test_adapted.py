@@ -1,0 +1,188 @@
+"""Modules that are not traced: heads, statistics and patches of weights."""
+
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+from builders import BUDGET, answers, contents, quick, random, same
+from lifelong import DEN, Settings, Task, adapt
+from lifelong.learners.registry import METHODS
+from lifelong.networks.layout import HEAD, NetworkError
+from lifelong.persistence.models import ModelFileError
+from lifelong.training.budget import SettingError
+
+
+class Odd(nn.Module):
+    """Branches on its values, so that it cannot be traced."""
+
+    def __init__(self, units=6):
+        super().__init__()
+        self.stem, self.norm = nn.Linear(5, units), nn.BatchNorm1d(units)
+        self.low, self.high = nn.Linear(units, 4), nn.Linear(units, 4)
+        self.drop, self.fc = nn.Dropout(0.2), nn.Linear(4, 3)
+        self.register_buffer("shift", torch.full((4,), 0.5))
+
+    def forward(self, x):
+        x = torch.relu(self.norm(self.stem(x)))
+        x = self.low(x) if x.mean() > 0.3 else self.high(x)
+        return self.fc(self.drop(torch.relu(x + self.shift)))
+
+
+def odd(seed=0, units=6):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Odd(units)
+
+
+def inputs(rows, seed=0):
+    return torch.randn(rows, 5, generator=random(seed))
+
+
+def task(number, rows=24):
+    x = inputs(rows, number)
+    y = (x @ torch.randn(5, 3, generator=random(number + 100))).argmax(dim=1)
+    return Task(f"task {number}", (x, y), (x, y), kind="classes", outputs=3)
+
+
+def test_it_computes_what_the_module_computes():
+    module, x = odd(), inputs(6, 1)
+    adapted = adapt(module, x)
+    assert module.training
+    module.eval()
+    with torch.no_grad():
+        features = adapted.features(adapted.start, x)
+        torch.testing.assert_close(module.fc(features), module(x))
+    assert adapted.layout.groups == {}
+    assert set(adapted.layout.task_owned) == {*HEAD, "norm.running_mean", "norm.running_var"}
+    assert list(adapted.constants) == ["shift"]
+    assert "no units grow" in adapted.report()
+    assert adapted.multiply_adds({HEAD[0]: torch.zeros(3, 4)}) == 5 * 6 + 6 * 4 + 3 * 4
+
+
+def test_dropout_draws_from_the_generator_and_statistics_are_updated_in_place():
+    adapted, x = adapt(odd(), inputs(6)), inputs(6)
+    state = torch.get_rng_state()
+
+    def trained(seed):
+        tensors = {n: t.clone() for n, t in adapted.start.items()}
+        return adapted.features(tensors, x, random(seed)), tensors
+
+    assert torch.equal(trained(1)[0], trained(1)[0])
+    assert not torch.equal(trained(1)[0], trained(2)[0])
+    assert torch.equal(torch.get_rng_state(), state)
+    moved = {n for n, t in trained(1)[1].items() if not torch.equal(t, adapted.start[n])}
+    assert moved == {"norm.running_mean", "norm.running_var"}
+
+
+@pytest.mark.parametrize("split", ["weights", "auto"])
+def test_den_patches_a_module_and_forgets_nothing(split, tmp_path):
+    learner = DEN(adapt(odd(), inputs(4)), quick(split=split, keep=0.5), seed=1)
+    x = inputs(7, 50)
+    learner.learn(task(1))
+    before = answers(learner, x)
+    learner.learn(task(2))
+    after = answers(learner, x)
+    assert torch.equal(after["task 1"], before["task 1"])
+    learner.save(tmp_path)
+    again = DEN.load(tmp_path, module=odd(seed=9))
+    assert same(answers(again, x), after)
+    for one in (learner, again):
+        one.learn(task(3))
+    assert same(contents(again), contents(learner))
+    assert torch.equal(answers(learner, x)["task 2"], after["task 2"])
+
+
+def test_a_patch_holds_what_the_task_may_keep():
+    learner = DEN(adapt(odd(), inputs(4)), quick(split="weights", keep=0.1))
+    learner.learn(task(1))
+    learner.learn(task(2))
+    changed = sum(len(patch) for patch in learner.network.tasks[1].patches.values())
+    base = sum(
+        t.numel() for n, t in learner.network.architecture.start.items() if "running" not in n
+    )
+    assert 0 < changed <= round(0.1 * base)
+
+
+@pytest.mark.parametrize("method", ["DNN", "DNN-EWC", "SI", "DNN-STL", "DNN-Progressive"])
+def test_rivals_take_a_module_that_was_not_traced(method):
+    module = nn.Sequential(nn.Linear(5, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, 3))
+    learner = METHODS[method].make(adapt(module, inputs(4), head="3"), budget=BUDGET)
+    learner.learn(task(1))
+    before = answers(learner, inputs(5))["task 1"]
+    learner.learn(task(2))
+    forgets = not torch.equal(answers(learner, inputs(5))["task 1"], before)
+    assert forgets == (method not in ("DNN-STL", "DNN-Progressive"))
+
+
+def test_frozen_parts_never_change():
+    module = odd()
+    adapted = adapt(module, inputs(4), frozen=["stem", "norm"])
+    assert {"stem.weight", "norm.running_mean"} <= set(adapted.constants)
+    before = {n: t.clone() for n, t in adapted.constants.items()}
+    learner = DEN(adapted, quick(split="weights", keep=0.5))
+    learner.learn(task(1))
+    learner.learn(task(2))
+    assert same(dict(adapted.constants), before)
+    assert not any(name.startswith(("stem", "norm")) for name in learner.network.shared)
+
+
+def test_several_threads_may_predict():
+    adapted = adapt(odd(), inputs(4))
+    tensors = [{n: t + k for n, t in adapted.start.items()} for k in range(4)]
+    want = [adapted.features(t, inputs(3)) for t in tensors]
+    wrong = []
+
+    def predict(k):
+        for _ in range(40):
+            if not torch.equal(adapted.features(tensors[k], inputs(3)), want[k]):
+                wrong.append(k)
+
+    threads = [threading.Thread(target=predict, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_file_holds_no_code_and_asks_for_the_module(tmp_path):
+    learner = DEN(adapt(odd(), inputs(4)), quick(split="weights"))
+    learner.learn(task(1))
+    learner.save(tmp_path)
+    with pytest.raises(ModelFileError, match=r"give load\(..., module=Odd\(...\)\)"):
+        DEN.load(tmp_path)
+    with pytest.raises(ModelFileError, match="other tensors than the Odd that was saved"):
+        DEN.load(tmp_path, module=odd(units=7))
+
+
+class _Softmax(Odd):
+    def forward(self, x):
+        return super().forward(x).softmax(1)
+
+
+@pytest.mark.parametrize(
+    ("module", "head", "told"),
+    [
+        (_Softmax, "fc", "must return the outputs of its head 'fc' as they are"),
+        (Odd, "nothing", "head='nothing' is no part of the module"),
+        (Odd, "norm", "must be a Linear layer, not a BatchNorm1d"),
+        (Odd, "stem", "cannot be called with the example, without its head"),
+    ],
+)
+def test_what_cannot_be_adapted_is_refused(module, head, told):
+    with pytest.raises(NetworkError, match=told):
+        adapt(module(), inputs(4), head=head)
+
+
+def test_an_average_over_all_batches_is_refused():
+    module = odd()
+    module.norm.momentum = None
+    with pytest.raises(NetworkError, match="norm averages over all batches"):
+        adapt(module, inputs(4))
+
+
+def test_splitting_units_needs_units():
+    with pytest.raises(SettingError, match="use Settings"):
+        DEN(adapt(odd(), inputs(4)), Settings())

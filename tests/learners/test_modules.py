@@ -1,0 +1,320 @@
+"""Every learner on modules that were traced."""
+
+from functools import cache
+
+import msgspec
+import pytest
+import torch
+
+from builders import answers, contents, quick, random, same
+from lifelong import DEN, Kind, Task, grow
+from lifelong.learners.baselines.fisher import fisher
+from lifelong.learners.den.draft import Draft
+from lifelong.learners.den.prune import prune_useless
+from lifelong.learners.den.retrain import select
+from lifelong.learners.registry import METHODS
+from lifelong.networks.growing import Network, first_network, uniform
+from lifelong.networks.layout import HEAD, INPUTS
+from lifelong.networks.surgery import append_units
+from lifelong.networks.traced.architecture import Traced
+from lifelong.persistence.checkpoint import Checkpoint
+from lifelong.persistence.files import digest
+from lifelong.persistence.models import ModelFileError
+from lifelong.tasks.task import TensorExamples
+from lifelong.training.budget import Budget
+from zoo import ZOO, module_of, traced
+
+RIVALS = ("DNN", "DNN-L2", "DNN-EWC", "SI", "IMM-mode", "DNN-STL", "DNN-Progressive")
+NEVER_FORGETS = ("DNN-STL", "DNN-Progressive")
+BRIEF = Budget(steps=8, batch_size=12, learning_rate=0.02, check_every=4, patience=1, lr_decays=0)
+
+
+def task(name, number, rows=24):
+    """Labels by the order of random directions; the validation rows are near the training rows."""
+    x = ZOO[name].inputs(rows, seed=number)
+    rule = torch.randn(x[0].numel(), 3, generator=random(number + 100))
+    y = (x.float().flatten(1) @ rule).argmax(dim=1)
+    y[:3] = torch.arange(3)
+    return Task(f"task {number}", (x, y), (x, y), kind="classes", outputs=3)
+
+
+@cache
+def fresh(name):
+    """As `traced`, but learning starts at random."""
+    data = msgspec.structs.replace(traced(name).data, start=())
+    return Traced(data, traced(name).constants, {})
+
+
+def taught(learner, name, tasks=2):
+    for number in range(1, tasks + 1):
+        learner.learn(task(name, number))
+    return learner
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("mobile", "units"),
+        ("dense", "units"),
+        ("vit", "units"),
+        ("text", "weights"),
+        ("vit", "weights"),
+        ("mobile", "auto"),
+    ],
+)
+def test_den_grows_a_module_and_forgets_nothing(name, split, tmp_path):
+    learner = DEN(fresh(name), quick(split=split, k=1, budget=BRIEF), seed=1)
+    x = ZOO[name].inputs(7, seed=50)
+    learner.learn(task(name, 1))
+    before = answers(learner, x)
+    learner.learn(task(name, 2))
+    after = answers(learner, x)
+    assert torch.equal(after["task 1"], before["task 1"])
+    assert not torch.equal(after["task 1"], after["task 2"])
+    learner.save(tmp_path)
+    again = DEN.load(tmp_path)
+    assert same(answers(again, x), after)
+    assert same(contents(again), contents(learner))
+    for one in (learner, again):
+        one.learn(task(name, 3))
+    assert same(contents(again), contents(learner))
+    assert torch.equal(answers(learner, x)["task 2"], after["task 2"])
+
+
+@pytest.mark.parametrize("method", RIVALS)
+@pytest.mark.parametrize("name", ["mobile", "text"])
+def test_rivals_take_a_module(method, name, tmp_path):
+    learner = METHODS.named(method).make(fresh(name), budget=BRIEF)
+    x = ZOO[name].inputs(7, seed=50)
+    learner.learn(task(name, 1))
+    before = answers(learner, x)["task 1"]
+    learner.learn(task(name, 2))
+    assert torch.equal(answers(learner, x)["task 1"], before) == (method in NEVER_FORGETS)
+    learner.save(tmp_path)
+    again = METHODS.named(method).learner.load(tmp_path)
+    assert same(answers(again, x), answers(learner, x))
+    for one in (learner, again):
+        one.learn(task(name, 3))
+    assert same(contents(again), contents(learner))
+
+
+@pytest.mark.parametrize("name", ["mobile", "text"])
+def test_all_tasks_at_once_on_a_module(name):
+    learner = METHODS["DNN-MTL"].make(fresh(name), budget=BRIEF)
+    learner.learn_together([task(name, 1), task(name, 2)])
+    private = [known.private for known in learner.network.tasks]
+    assert set(private[0]) == set(fresh(name).layout.task_owned)
+    if name == "mobile":
+        one, two = (p["stem.1.running_mean"] for p in private)
+        assert not torch.equal(one, two)
+    den = taught(DEN(fresh(name), quick(k=1, budget=BRIEF)), name)
+    den.finetune([task(name, 1), task(name, 2)])
+    assert all(torch.isfinite(p).all() for p in answers(den, ZOO[name].inputs(3)).values())
+
+
+class Killed(BaseException):
+    """Of a process, at some validation."""
+
+
+@pytest.mark.parametrize(("split", "breaks_at"), [("units", 3), ("weights", 2)])
+def test_a_killed_learning_of_a_module_resumes_to_the_bit(split, breaks_at, tmp_path, monkeypatch):
+    monkeypatch.setattr("lifelong.persistence.checkpoint.APART", 0)
+    taught(DEN(fresh("mobile"), quick(split=split, k=1, budget=BRIEF), seed=3), "mobile", 1).save(
+        tmp_path / "1"
+    )
+    whole, killed, again = (DEN.load(tmp_path / "1") for _ in range(3))
+    whole.learn(task("mobile", 2))
+    keep, seen = Checkpoint.keep, []
+
+    def keep_and_break(self, snapshot):
+        keep(self, snapshot)
+        seen.append(1)
+        if len(seen) == breaks_at:
+            raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Checkpoint, "keep", keep_and_break)
+        with pytest.raises(Killed):
+            killed.learn(task("mobile", 2), checkpoint=tmp_path / "2")
+    again.learn(task("mobile", 2), checkpoint=tmp_path / "2")
+    assert same(contents(again), contents(whole))
+
+
+def test_one_head_for_all_tasks_leaves_each_its_statistics(tmp_path):
+    learner = METHODS["DNN"].make(fresh("mobile"), budget=BRIEF, changes={"heads": "one"})
+    taught(learner, "mobile")
+    assert set(learner.network.tasks[0].private) == set(fresh("mobile").layout.buffers)
+    learner.save(tmp_path)
+    assert same(contents(METHODS["DNN"].learner.load(tmp_path)), contents(learner))
+
+
+def test_training_starts_from_a_pretrained_module():
+    learner = METHODS["DNN-STL"].make(traced("mobile"), budget=BRIEF)
+    still = METHODS["DNN-STL"].make(traced("mobile"), budget=Budget(steps=1, learning_rate=1e-12))
+    still.learn(task("mobile", 1))
+    private = still.network.tasks[0].private
+    weight = traced("mobile").start["blocks.0.body.0.weight"]
+    torch.testing.assert_close(private["blocks.0.body.0.weight"], weight)
+    learner.learn(task("mobile", 1))
+    assert not torch.equal(learner.network.tasks[0].private["stem.0.weight"], weight)
+    den = taught(DEN(traced("mobile"), quick(prune=False, budget=BRIEF)), "mobile", 1)
+    assert {g: len(b) for g, b in den.network.born.items()} == traced("mobile").layout.groups
+
+
+@pytest.mark.parametrize("name", ["mobile", "vit", "text", "dense"])
+@pytest.mark.parametrize("kind", [Kind.CLASSES, Kind.BINARY])
+def test_fisher_information_of_a_module_is_the_mean_squared_gradient(name, kind):
+    architecture = fresh(name)
+    network = first_network(architecture, architecture.layout.groups, 3, uniform(random(0)))
+    x = ZOO[name].inputs(5)
+    y = torch.tensor([0, 1, 2, 0, 1])
+    labels = y if kind is Kind.CLASSES else torch.nn.functional.one_hot(y, 3).float()
+    rows = TensorExamples(x.float(), labels)
+    found = fisher(network, kind, rows, labels="true", examples=None, generator=random(0))
+    expected = {n: torch.zeros_like(t) for n, t in network.tensors.items()}
+    moving = {
+        n: t.clone().requires_grad_()
+        for n, t in network.tensors.items()
+        if n not in architecture.layout.buffers
+    }
+    one = network.with_tensors({**network.tensors, **moving})
+    for row, label in zip(rows.x, labels, strict=True):
+        out = one.logits(row[None])[0]
+        terms = (
+            torch.nn.functional.cross_entropy(out, label)
+            if kind is Kind.CLASSES
+            else torch.nn.functional.binary_cross_entropy_with_logits(out, label, reduction="sum")
+        )
+        gradients = torch.autograd.grad(terms, list(moving.values()), allow_unused=True)
+        for n, gradient in zip(moving, gradients, strict=True):
+            expected[n] += 0 if gradient is None else gradient.square() / len(x)
+    for n, total in expected.items():
+        torch.testing.assert_close(found[n], total, rtol=1e-3, atol=1e-6)
+
+
+def network_of(name, seed=0):
+    architecture = fresh(name)
+    return first_network(architecture, architecture.layout.groups, 3, uniform(random(seed)))
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_all_units_of_a_dense_network_have_a_path_to_the_head(name):
+    network = network_of(name)
+    selected = select(network)
+    assert {g: len(units) for g, units in selected.items() if g != INPUTS} == {
+        g: len(b) for g, b in network.born.items()
+    }
+
+
+def test_units_that_only_a_bypassed_part_reads_are_not_selected():
+    network = network_of("vit")
+    tensors = dict(network.tensors)
+    tensors["blocks.0.down.weight"] = tensors["blocks.0.down.weight"].clone()
+    tensors["blocks.0.down.weight"][:, 4:] = 0
+    selected = select(network.with_tensors(tensors))
+    assert selected["blocks.0.up"].tolist() == [0, 1, 2, 3]
+    assert len(selected["blocks.1.up"]) == network.width("blocks.1.up")
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_pruning_useless_units_of_a_module_changes_no_output(name):
+    two = dict.fromkeys(fresh(name).layout.groups, 2)
+    network = append_units(network_of(name), two, 2, uniform(random(1)))
+    tensors = {n: t.clone() for n, t in network.tensors.items()}
+    generator = random(5)
+    for n, spec in fresh(name).layout.tensors.items():
+        if spec.kind == "bias":
+            tensors[n] = torch.randn(tensors[n].shape, generator=generator)
+        if spec.kind == "weight" and spec.out is not None and n not in HEAD:
+            empty = torch.rand(tensors[n].shape[spec.out], generator=generator) < 0.5
+            tensors[n].movedim(spec.out, 0)[empty] = 0
+        if spec.kind == "weight" and spec.into is not None:
+            unread = torch.rand(tensors[n].shape[spec.into], generator=generator) < 0.5
+            tensors[n].movedim(spec.into, 0)[unread] = 0
+    sparse = network.with_tensors(tensors)
+    pruned = prune_useless(Draft(sparse, 0.0), 2).network
+    x = ZOO[name].inputs(6)
+    with torch.no_grad():
+        torch.testing.assert_close(pruned.logits(x), sparse.logits(x), rtol=1e-4, atol=1e-5)
+    assert isinstance(pruned, Network)
+
+
+def test_learning_behind_a_frozen_backbone_computes_it_once_per_row(tmp_path, monkeypatch):
+    frozen = ["0", "3"]
+    architecture = grow(module_of("convnet"), ZOO["convnet"].inputs(3), head="9", frozen=frozen)
+    assert set(architecture.layout.groups) == {"6"}
+    seen, compute = [], Traced.precomputed
+
+    def counted(self, x):
+        seen.append(len(x))
+        return compute(self, x)
+
+    monkeypatch.setattr(Traced, "precomputed", counted)
+    learner = taught(DEN(architecture, quick(k=1, budget=BRIEF)), "convnet")
+    assert sum(seen) == 2 * 2 * (24 + 1)  # two tasks, training and validation rows, and one to see
+    x = ZOO["convnet"].inputs(5, seed=9)
+    learner.save(tmp_path)
+    assert same(answers(DEN.load(tmp_path), x), answers(learner, x))
+    monkeypatch.setattr("lifelong.learners.base.KEEP", 0)
+    monkeypatch.setattr(Traced, "precomputed", lambda _self, _x: None)
+    without = taught(DEN(architecture, quick(k=1, budget=BRIEF)), "convnet")
+    for task_name, found in answers(learner, x).items():
+        torch.testing.assert_close(found, answers(without, x)[task_name], rtol=1e-3, atol=1e-4)
+
+
+def _changed(manifest, change):
+    """The manifest with a change, sealed again as one who means harm would."""
+    members = msgspec.json.decode(manifest.read_bytes())
+    change(members["module"])
+    members["seal"] = ""
+    members["seal"] = digest(msgspec.json.encode(members))
+    manifest.write_bytes(msgspec.json.encode(members))
+
+
+def _other_operation(module):
+    module["evaluation"]["calls"][0]["operation"] = "aten.from_file.default"
+
+
+def _huge_value(module):
+    device = {"device": {"type": "word", "kind": "device", "name": ""}}
+    call = {"operation": "aten.zeros.default", "arguments": [[2**20, 2**20]], "named": device}
+    module["training"]["calls"].insert(0, call)
+
+
+def _value_elsewhere(module):
+    _huge_value(module)
+    module["training"]["calls"][0]["named"] = {}
+
+
+def _other_axis(module):
+    module["layout"]["tensors"]["0.weight"]["axes"][1]["segments"][0]["span"] = 7
+
+
+def _no_group(module):
+    module["layout"]["tensors"]["0.weight"]["axes"][0]["segments"][0]["group"] = "nothing"
+
+
+def _later_value(module):
+    module["training"]["calls"][0]["arguments"][0] = {"type": "value", "number": 5}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (_other_operation, "does more than to compute"),
+        (_huge_value, "numbers for two rows"),
+        (_value_elsewhere, "makes a tensor on no known device"),
+        (_other_axis, "cannot be run|not float32 of"),
+        (_no_group, "axes that cannot be"),
+        (_later_value, "which is not there"),
+        (lambda module: module.update(result=1), "unknown field"),
+    ],
+)
+def test_a_traced_module_from_a_file_is_checked(change, told, tmp_path):
+    learner = taught(DEN(fresh("mlp"), quick(budget=BRIEF)), "mlp", 1)
+    learner.save(tmp_path)
+    _changed(tmp_path / "manifest.json", lambda _module: None)
+    DEN.load(tmp_path)
+    _changed(tmp_path / "manifest.json", change)
+    with pytest.raises(ModelFileError, match=told):
+        DEN.load(tmp_path)
