@@ -70,8 +70,8 @@ class TaskRecord(msgspec.Struct, frozen=True):
     Attributes:
         changed: by name of a shared tensor, the entries that the task overwrites (Algorithm 4 by
             weights).
-        parent: number of the task that it started from, 0 for the untrained network; None if the
-            method has no such choice.
+        parent: number of the task that it started from, 0 for the untrained network; None for the
+            task before it.
     """
 
     task: str

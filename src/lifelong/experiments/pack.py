@@ -1,7 +1,7 @@
 """Pack finished runs into one compressed file per data set; migrate runs of version 0.1."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
@@ -24,7 +24,7 @@ from lifelong.experiments.stored import (
 from lifelong.learners.registry import MethodError
 from lifelong.learners.registry import method as method_named
 from lifelong.persistence.files import directory_lock, make_directory
-from lifelong.training.budget import with_new_names
+from lifelong.training.budget import complete, with_new_names
 
 
 @final
@@ -131,10 +131,8 @@ def carried_over(stored: StoredRun) -> StoredRun:
     kind = method_named(experiment.configuration.method).learner.settings_type
 
     def current(settings: Mapping[str, Any]) -> dict[str, Any]:
-        found = msgspec.convert(with_new_names(settings, kind), kind)
-        # Made anew, because msgspec leaves the defaults of what is missing out of the object.
-        complete = replace(found, budget=replace(found.budget))
-        return msgspec.json.decode(msgspec.json.encode(complete), type=dict[str, Any])
+        found = complete(msgspec.convert(with_new_names(settings, kind), kind))
+        return msgspec.json.decode(msgspec.json.encode(found), type=dict[str, Any])
 
     settings = current(experiment.configuration.settings)
     configuration = msgspec.structs.replace(experiment.configuration, settings=settings)

@@ -39,7 +39,7 @@ from lifelong.tasks.task import (
     TensorExamples,
     plain_tensor,
 )
-from lifelong.training.budget import SettingError, with_new_names
+from lifelong.training.budget import SettingError, complete, with_new_names
 from lifelong.training.loop import TrainingContext, TrainingError
 from lifelong.watching.events import Event, TaskBegan, TaskEnded, TaskFailed, Validated, Watcher
 
@@ -254,7 +254,7 @@ class Learner(ABC, Generic[S]):
         manifest, network = saved.manifest, saved.network
         try:
             named = with_new_names(manifest.settings, cls.settings_type)
-            settings = msgspec.convert(named, cls.settings_type)
+            settings = complete(msgspec.convert(named, cls.settings_type))
             unknown = named.keys() - msgspec.to_builtins(settings).keys()
             if unknown:
                 raise SettingError(f"there are none named {', '.join(sorted(unknown))}")

@@ -83,6 +83,16 @@ def with_new_names(settings: Mapping[str, Any], kind: type[Any]) -> dict[str, An
     }
 
 
+def complete(settings: T) -> T:
+    """Settings that were converted from plain data, with the defaults of what was missing.
+
+    msgspec leaves these out of a dataclass, so that they would be missing when it is stored again.
+    """
+    made: Any = settings
+    nested = {name: replace(value) for name, value in vars(made).items() if is_dataclass(value)}
+    return replace(made, **nested)  # type: ignore[no-any-return]
+
+
 @renamed(batch="batch_size", cuts="lr_decays", cut="lr_decay")
 @final
 @dataclass(frozen=True)

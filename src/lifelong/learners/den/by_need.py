@@ -139,7 +139,8 @@ class _Needs:
         stages = (*draft.stages, *short, found.stages[-1])
         alone = Patching(self.known, headed, self.training)
         if self.cost(alone, headed) <= self.cost(patching, found):
-            return replace(headed, stages=stages, groups=draft.groups)
+            # Last, because it is the training that the network comes from.
+            return replace(headed, stages=(*stages[1:], stages[0]), groups=draft.groups)
         return replace(found, stages=stages)
 
     def _search(self, patching: Patching) -> list["_Tried"]:
