@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from functools import wraps
 from math import ceil
 from typing import Any, Literal, TypeVar, final
