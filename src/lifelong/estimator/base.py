@@ -23,13 +23,13 @@ from lifelong.networks.layout import Architecture
 from lifelong.networks.sequential import Sequential, mlp
 from lifelong.persistence.models import Attached, ModelFileError
 from lifelong.tables.frames import Column, Table, TableError, read_labels, read_table
-from lifelong.tables.preparation import Preparation, Value
+from lifelong.tables.preparation import MOST_CATEGORIES, RAMPS, Preparation, Value
 from lifelong.tasks.task import Kind, Task, TaskError
 from lifelong.training.budget import Budget, SettingError
 
 Answers: TypeAlias = NDArray[Any]
 VERSION = 1
-MOST_CATEGORIES, SPARE = 50, 8
+MOST_RAMPS = 100
 _DENSITY = ("mean", "noise", "directions")
 
 
@@ -69,6 +69,7 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
         validation_share: float = 0.2,
         categorical: Sequence[str] = (),
         max_categories: int = MOST_CATEGORIES,
+        ramps: int = RAMPS,
         unnamed: Literal["find", "last"] = "find",
         random_state: int | None = 0,
         device: str = "cpu",
@@ -81,6 +82,7 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
         self.validation_share = validation_share
         self.categorical = categorical
         self.max_categories = max_categories
+        self.ramps = ramps
         self.unnamed = unnamed
         self.random_state = random_state
         self.device = device
@@ -198,7 +200,7 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
             table,
             categorical=self.categorical,
             max_categories=self.max_categories,
-            spare=SPARE,
+            ramps=0 if hasattr(self.network, "layout") else self.ramps,
         )
 
     def _learner(self, prepared: Preparation) -> Learner[Any]:
@@ -233,6 +235,11 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
         most = self.max_categories
         if not isinstance(most, int | np.integer) or most < 1:
             raise SettingError(f"max_categories must be a whole number above 0, not {most!r}")
+        ramps = self.ramps
+        if not isinstance(ramps, int | np.integer) or not 0 <= ramps <= MOST_RAMPS:
+            raise SettingError(
+                f"ramps must be a whole number from 0 to {MOST_RAMPS}, not {ramps!r}"
+            )
         if isinstance(self.categorical, str):
             raise SettingError(
                 f"categorical must be a list of columns, such as [{self.categorical!r}], not a name"

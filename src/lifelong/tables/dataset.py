@@ -123,7 +123,7 @@ class _Parted:
     def prepared(self) -> Preparation:
         """After all tasks; an earlier one sees what it saw."""
         own = [self.columns.take(self.splits[name][0]) for name in self.names]
-        prepared = Preparation.fit(own[0], categorical=(), max_categories=50, spare=8)
+        prepared = Preparation.fit(own[0])
         for number, rows in enumerate(own[1:], 2):
             prepared = prepared.extended(rows, number)
         return prepared
