@@ -49,6 +49,8 @@ NEEDS = [
         "data",
     ),
     ("from lifelong.tasks.datasets import load; load('mnist', 0, sys.argv[1])", "pooch", "data"),
+    ("from lifelong import LifelongClassifier", "narwhals", "tables"),
+    ("import lifelong.tables.files", "pyarrow", "tables"),
     ("from lifelong.experiments.tuning import _optuna; _optuna()", "optuna", "tune"),
     (
         "from lifelong.evaluation.results import ResultMatrix as R;"
