@@ -255,6 +255,51 @@ def test_scoring_and_predicting_a_large_file_takes_no_more_memory(model, files, 
         assert work(large) < 1.2 * work(small) + 200_000
 
 
+def test_booleans_and_dates_of_a_csv_file_are_numbers_when_it_is_scored_too(files):
+    rows = frame(1).assign(member=lambda f: f.income > 50_000, since="2026-01-31")
+    rows.loc[::2, "since"] = "2025-06-01"
+    rows.to_csv(files / "rows.csv", index=False)
+    learn_file(
+        files / "model",
+        files / "rows.csv",
+        target="label",
+        task="t",
+        regression=False,
+        parameters=QUICK,
+    )
+    names = [type(column).__name__ for column in load(files / "model").preparation_.columns]
+    assert names == ["Number", "Category", "Number", "Number", "Number"]
+    scored = score_file(files / "model", files / "rows.csv", target="label", task="t")
+    dated = rows.assign(since=pandas.to_datetime(rows.since))
+    own = load(files / "model").score(dated.drop(columns="label"), rows.label, task="t")
+    assert scored.scores["accuracy"] == pytest.approx(own)
+
+
+def test_answers_of_an_earlier_prediction_are_replaced(model, files):
+    predict_file(model, files / "test.csv", files / "out.csv", task="march")
+    predict_file(model, files / "out.csv", files / "again.csv", task="march")
+    assert (files / "again.csv").read_bytes() == (files / "out.csv").read_bytes()
+
+
+def test_a_killed_learning_resumes(files, monkeypatch):
+    given = {"target": "label", "task": None, "regression": False, "parameters": QUICK}
+    learn_file(files / "whole", files / "march.csv", **given)
+    monkeypatch.setattr("lifelong.persistence.checkpoint.APART", 0)
+    with monkeypatch.context() as killed:
+        killed.setattr(
+            LifelongClassifier, "save", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
+        with pytest.raises(KeyboardInterrupt):
+            learn_file(files / "model", files / "march.csv", **given)
+    assert any((files / "model.learning").glob("training-*"))
+    learn_file(files / "model", files / "march.csv", **given)
+    assert not (files / "model.learning").exists()
+    x = frame(2).drop(columns="label")
+    np.testing.assert_array_equal(
+        load(files / "model").predict_proba(x), load(files / "whole").predict_proba(x)
+    )
+
+
 def test_a_failed_prediction_leaves_no_file(model, files):
     frame(3).assign(age="old").to_csv(files / "text.csv", index=False)
     with pytest.raises(TableError):
