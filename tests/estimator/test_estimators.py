@@ -210,6 +210,15 @@ def test_fit_forgets_and_a_failed_fit_leaves_later_ones_alone(taught):
     assert estimator.tasks == ("only",)
 
 
+def test_a_fit_that_fails_leaves_what_was_there(taught):
+    x, _ = table(0)
+    told = taught.predict(x, task="march").tolist()
+    with pytest.raises(TableError, match="one class"):
+        taught.fit(x, ["same"] * len(x))
+    assert taught.tasks == ("march", "april", "may")
+    assert taught.predict(x, task="march").tolist() == told
+
+
 def test_rows_without_a_task_get_the_one_that_is_found():
     generator = np.random.default_rng(0)
     estimator = classifier()

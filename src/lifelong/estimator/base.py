@@ -4,6 +4,7 @@ import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeAlias, final
 
@@ -24,14 +25,18 @@ from lifelong.networks.layout import Architecture
 from lifelong.networks.sequential import Sequential, mlp
 from lifelong.persistence.models import Attached, ModelFileError
 from lifelong.tables.frames import Column, Table, TableError, read_labels, read_table
-from lifelong.tables.preparation import Preparation, Value
+from lifelong.tables.preparation import MOST_CATEGORIES, RAMPS, Preparation, Value
 from lifelong.tasks.task import Kind, Task, TaskError
 from lifelong.training.budget import Budget, SettingError
 
 Answers: TypeAlias = NDArray[Any]
 VERSION = 1
-MOST_CATEGORIES, SPARE = 50, 8
+MOST_RAMPS = 100
 _DENSITY = ("mean", "noise", "directions")
+_FITTED = (
+    *("learner_", "preparation_", "finder_", "tasks_", "classes_", "task_classes_"),
+    *("n_features_in_", "feature_names_in_"),
+)
 
 
 @final
@@ -70,6 +75,7 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
         validation_share: float = 0.2,
         categorical: Sequence[str] = (),
         max_categories: int = MOST_CATEGORIES,
+        ramps: int = RAMPS,
         unnamed: Literal["find", "last"] = "find",
         random_state: int | None = 0,
         device: str = "cpu",
@@ -82,6 +88,7 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
         self.validation_share = validation_share
         self.categorical = categorical
         self.max_categories = max_categories
+        self.ramps = ramps
         self.unnamed = unnamed
         self.random_state = random_state
         self.device = device
@@ -106,10 +113,13 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
     # Learning
 
     def _fit(self, X: Any, y: Any, weights: Any, **given: Any) -> Self:
-        """Learn one task, as the only one."""
-        for name in ("learner_", "preparation_", "finder_", "tasks_"):
-            self.__dict__.pop(name, None)
-        return self._learn(X, y, weights, **given)
+        """Learn one task, as the only one; if that fails, what was there stays."""
+        before = {name: self.__dict__.pop(name) for name in _FITTED if name in self.__dict__}
+        try:
+            return self._learn(X, y, weights, **given)
+        except BaseException:
+            self.__dict__.update(before)
+            raise
 
     def _learn(
         self,
@@ -123,74 +133,78 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
         classes: Any = None,
     ) -> Self:
         self._check_parameters()
+        known: dict[str, TaskFacts] = getattr(self, "tasks_", {})
+        number = len(known) + 1
+        name = f"task {number}" if task is None else task
+        where = f"task {name!r}"
+        rows = self._read_rows(X, y, weights, where)
+        held = None if validation is None else self._held_rows(validation, rows, where)
+        facts = self._facts(
+            rows.labels if held is None else np.concatenate([rows.labels, held.labels]), classes
+        )
+        generator = np.random.default_rng([self._seed(), number])
+        train, valid = (rows, held) if held is not None else self._parted(rows, generator)
+        prepared = self._prepared(train.table, number)
+        examples = [self._examples(each, prepared, facts, generator) for each in (train, valid)]
+        learner: Learner[Any] = getattr(self, "learner_", None) or self._learner(prepared)
+        finder = getattr(self, "finder_", TaskFinder()).with_task(
+            examples[0][0],
+            [prepared.transform(valid.table, earlier) for earlier in range(1, number + 1)],
+            self._seed(),
+        )
+        learner.learn(self._task(name, examples, facts, learner), checkpoint=checkpoint)
+        self.learner_, self.preparation_, self.finder_ = learner, prepared, finder
+        self.tasks_ = {**known, name: facts}
+        self._tell_classes()
+        self._note_columns()
+        return self
+
+    def _read_rows(self, X: Any, y: Any, weights: Any, where: str) -> "_Rows":
+        """The rows that weigh something, with the columns that are known."""
         if y is None:
             raise TableError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None"
             )
-        known: dict[str, TaskFacts] = getattr(self, "tasks_", {})
-        name = f"task {len(known) + 1}" if task is None else task
-        where = f"task {name!r}"
-        table, labels = _read(X, y, where)
-        weighed = self._weights(labels, weights, where)
+        rows = _read(X, y, where)
+        weighed = self._weights(rows.labels, weights, where)
         if weighed is not None:
-            there = np.flatnonzero(weighed)
-            table, labels, weighed = table.take(there), labels[there], weighed[there]
-        number = len(known) + 1
-        if known:
-            table = self._with_known_columns(table, where)
-        held = None if validation is None else _read(*validation, f"{where}, validation")
-        facts = self._facts(labels if held is None else np.concatenate([labels, held[1]]), classes)
-        generator = np.random.default_rng([self._seed(), number])
-        if held is None:
-            train, valid = part(self._strata(labels), self.validation_share, generator)
-        else:
-            train, valid = np.arange(table.rows), np.array([], np.int64)
-        prepared = self._prepared(table.take(train), number)
-        if held is None:
-            parts = [(table, labels, weighed, rows) for rows in (train, valid)]
-        else:
-            columns = held[0].of(prepared.names, f"{where}, validation")
-            parts = [
-                (table, labels, weighed, train),
-                (columns, held[1], None, np.arange(columns.rows)),
-            ]
-        made = [self._rows(prepared, number, facts, generator, *each) for each in parts]
-        learner: Learner[Any] = getattr(self, "learner_", None) or self._learner(prepared)
-        outputs = len(facts.classes) if facts.classes is not None else 1
-        kind = self._kind(facts)
-        shape = learner.network.architecture.layout.inputs
-        train_rows, valid_rows = ((x.reshape(len(x), *shape), coded) for x, coded in made)
-        data = Task(
-            name, train_rows, valid_rows, kind=kind, outputs=1 if kind is Kind.BINARY else outputs
-        )
-        learner.learn(data, checkpoint=checkpoint)
-        rows = parts[1][0].take(parts[1][3])
-        finder = getattr(self, "finder_", TaskFinder()).with_task(
-            made[0][0],
-            [prepared.transform(rows, earlier) for earlier in range(1, number + 1)],
-            self._seed(),
-        )
-        self.learner_, self.preparation_, self.finder_ = learner, prepared, finder
-        self.tasks_ = {**known, name: facts}
-        self._note_columns()
-        return self
+            rows = _Rows(rows.table, rows.labels, weighed).take(np.flatnonzero(weighed))
+        if not self.tasks:
+            return rows
+        return replace(rows, table=self._with_known_columns(rows.table, where))
 
-    def _rows(
+    def _held_rows(self, validation: tuple[Any, Any], rows: "_Rows", where: str) -> "_Rows":
+        held = _read(*validation, f"{where}, validation")
+        return replace(held, table=held.table.of(rows.table.names, f"{where}, validation"))
+
+    def _parted(self, rows: "_Rows", generator: np.random.Generator) -> tuple["_Rows", "_Rows"]:
+        train, valid = part(self._strata(rows.labels), self.validation_share, generator)
+        return rows.take(train), rows.take(valid)
+
+    def _examples(
         self,
+        rows: "_Rows",
         prepared: Preparation,
-        number: int,
         facts: TaskFacts,
         generator: np.random.Generator,
-        table: Table,
-        labels: Column,
-        weights: NDArray[np.float64] | None,
-        rows: NDArray[np.int64],
     ) -> tuple[NDArray[np.float32], Answers]:
-        """Inputs and coded labels of some rows, repeated by their weights."""
-        if weights is not None:
-            rows = rows[repeated(weights[rows], self._strata(labels[rows]), generator)]
-        inputs = prepared.transform(table.take(rows), number)
-        return inputs, self._coded(labels[rows], facts)
+        """Inputs and coded labels, repeated by their weights."""
+        if rows.weights is not None:
+            rows = rows.take(repeated(rows.weights, self._strata(rows.labels), generator))
+        number = len(self.tasks) + 1
+        return prepared.transform(rows.table, number), self._coded(rows.labels, facts)
+
+    def _task(
+        self,
+        name: str,
+        examples: Sequence[tuple[NDArray[np.float32], Answers]],
+        facts: TaskFacts,
+        learner: Learner[Any],
+    ) -> Task:
+        shape, kind = learner.network.architecture.layout.inputs, self._kind(facts)
+        train, valid = ((x.reshape(len(x), *shape), coded) for x, coded in examples)
+        outputs = len(facts.classes or ()) if kind is Kind.CLASSES else 1
+        return Task(name, train, valid, kind=kind, outputs=outputs)
 
     def _prepared(self, table: Table, number: int) -> Preparation:
         if number > 1:
@@ -199,7 +213,7 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
             table,
             categorical=self.categorical,
             max_categories=self.max_categories,
-            spare=SPARE,
+            ramps=0 if hasattr(self.network, "layout") else self.ramps,
         )
 
     def _learner(self, prepared: Preparation) -> Learner[Any]:
@@ -234,6 +248,11 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
         most = self.max_categories
         if not isinstance(most, int | np.integer) or most < 1:
             raise SettingError(f"max_categories must be a whole number above 0, not {most!r}")
+        ramps = self.ramps
+        if not isinstance(ramps, int | np.integer) or not 0 <= ramps <= MOST_RAMPS:
+            raise SettingError(
+                f"ramps must be a whole number from 0 to {MOST_RAMPS}, not {ramps!r}"
+            )
         if isinstance(self.categorical, str):
             raise SettingError(
                 f"categorical must be a list of columns, such as [{self.categorical!r}], not a name"
@@ -265,6 +284,9 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
     def _facts(self, labels: Column, classes: Any) -> TaskFacts:
         """What is kept of the labels of a task."""
 
+    def _tell_classes(self) -> None:
+        """Set the attributes of a classifier."""
+
     @abstractmethod
     def _strata(self, labels: Column) -> Answers: ...
 
@@ -285,36 +307,22 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _with_known_columns(self, table: Table, where: str) -> Table:
         prepared: Preparation = self.preparation_
-        if not table.named:
-            if len(table.columns) != len(prepared.columns):
-                raise TableError(
-                    f"{where}: X has {len(table.columns)} features, but {type(self).__name__} is "
-                    f"expecting {len(prepared.columns)} features as input"
-                )
-            if prepared.named:
-                warnings.warn(
-                    f"X does not have valid feature names, but {type(self).__name__} was fitted "
-                    "with feature names; its columns are taken in their order",
-                    UserWarning,
-                    stacklevel=4,
-                )
-        elif not prepared.named:
+        if table.named and prepared.named:
+            return table.of(prepared.names, where)
+        if len(table.columns) != len(prepared.columns):
+            raise TableError(
+                f"{where}: X has {len(table.columns)} features, but {type(self).__name__} is "
+                f"expecting {len(prepared.columns)} features as input"
+            )
+        if table.named != prepared.named:
+            does, was = ("has", "without") if table.named else ("does not have valid", "with")
             warnings.warn(
-                f"X has feature names, but {type(self).__name__} was fitted without feature names; "
-                "its columns are taken in their order",
+                f"X {does} feature names, but {type(self).__name__} was fitted {was} feature "
+                "names; its columns are taken in their order",
                 UserWarning,
                 stacklevel=4,
             )
-            table = (
-                Table(
-                    dict(zip(prepared.names, table.columns.values(), strict=False)),
-                    table.rows,
-                    False,
-                )
-                if len(table.columns) == len(prepared.columns)
-                else table
-            )
-        return table.of(prepared.names, where)
+        return replace(table, named=False).of(prepared.names, where)
 
     def _views(self, X: Any, numbers: Sequence[int]) -> list[NDArray[np.float32]]:
         """The inputs of the rows, as each of these tasks sees them."""
@@ -357,8 +365,9 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _by_task(self, X: Any, task: str | None) -> list[tuple[str, Any, NDArray[np.int64]]]:
         """Each task that answers for some rows, with their inputs and their places."""
-        check_is_fitted(self)
         names = self.tasks
+        if not names:
+            check_is_fitted(self)  # raises; it is slow, which a single row would feel
         if task is None and (len(names) == 1 or self.unnamed == "last"):
             task = names[-1]
         if task is not None:
@@ -374,8 +383,9 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
     def _outputs(self, task: str, inputs: NDArray[np.float32]) -> Answers:
         learner: Learner[Any] = self.learner_
         shape = learner.network.architecture.layout.inputs
-        x = torch.from_numpy(inputs.reshape(len(inputs), *shape))
-        return np.asarray(learner.decision_function(x, task=task).cpu().numpy(), np.float64)
+        x = inputs if len(shape) == 1 else inputs.reshape(len(inputs), *shape)
+        told = learner.outputs(torch.from_numpy(x), task=task)
+        return np.asarray(told.cpu().numpy().astype(np.float64))
 
     # Files
 
@@ -441,6 +451,7 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
         estimator.preparation_ = prepared
         estimator.finder_ = _finder(facts, learner, prepared.inputs)
         estimator.tasks_ = dict(zip(learner.tasks, facts.tasks, strict=True))
+        estimator._tell_classes()
         estimator._note_columns()
         return estimator
 
@@ -511,7 +522,21 @@ def _finder(facts: Facts, learner: Learner[Any], inputs: int) -> TaskFinder:
     return TaskFinder(tuple(densities), facts.temperature)
 
 
-def _read(X: Any, y: Any, where: str) -> tuple[Table, Column]:
+@final
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Rows of a table with their labels and, if they have any, their weights."""
+
+    table: Table
+    labels: Column
+    weights: NDArray[np.float64] | None = None
+
+    def take(self, rows: NDArray[np.int64]) -> "_Rows":
+        weights = None if self.weights is None else self.weights[rows]
+        return _Rows(self.table.take(rows), self.labels[rows], weights)
+
+
+def _read(X: Any, y: Any, where: str) -> _Rows:
     table, labels = read_table(X, where), read_labels(y, f"{where}, y")
     if table.rows != len(labels):
         raise TableError(
@@ -523,4 +548,4 @@ def _read(X: Any, y: Any, where: str) -> tuple[Table, Column]:
             f"{where}: Found array with 0 sample(s) (shape=(0, {len(table.columns)})) while a "
             "minimum of 1 is required."
         )
-    return table, labels
+    return _Rows(table, labels)

@@ -1,6 +1,7 @@
 """Own data in files: learn a table as the next task, predict for one, score one."""
 
 import math
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,21 +88,16 @@ def learn_file(
     table, count = sample(file, most_rows, estimator._seed())
     apart = [target, *([] if weight is None else [weight])]
     x = taken_out(table, [*apart, *leave_out], str(file))
+    checkpoint = model.with_name(f"{model.name}.learning")
     estimator.partial_fit(
         x,
         _labels(table, target, file),
         sample_weight=None if weight is None else np.asarray(table[weight]),
         task=file.stem if task is None else task,
-        checkpoint=model.with_name(f"{model.name}.learning"),
+        checkpoint=checkpoint,
     )
     estimator.save(model)
-    checkpoint = model.with_name(f"{model.name}.learning")
-    for left in checkpoint.glob("*") if checkpoint.is_dir() else ():
-        left.unlink(missing_ok=True)
-    for left in checkpoint.glob(".*") if checkpoint.is_dir() else ():
-        left.unlink(missing_ok=True)
-    if checkpoint.is_dir():
-        checkpoint.rmdir()
+    shutil.rmtree(checkpoint, ignore_errors=True)
     learner = estimator.learner_
     return Learned(
         str(model),
@@ -146,6 +142,8 @@ def predict_file(model: Path, file: Path, out: Path, *, task: str | None) -> Pre
         for table, x in _known_columns(estimator, file):
             unused = tuple(n for n in table.column_names if n not in estimator.preparation_.names)
             answers = _answers(estimator, x, task, counted)
+            taken = [name for name in answers if name in table.column_names]
+            table = table.drop_columns(taken)  # answers of an earlier prediction
             for name, column in answers.items():
                 table = table.append_column(name, pa.array(column))
             writer.write(table)

@@ -21,7 +21,7 @@ import pyarrow as pa  # noqa: E402
 from pyarrow import csv, ipc, parquet  # noqa: E402
 
 Types: TypeAlias = Mapping[str, Literal["number", "text"]]
-BLOCK = 4 << 20  # bytes of a CSV file at once
+BLOCK = 1 << 20  # bytes of a CSV file at once
 ROWS = 8192  # rows of another file at once
 FORMATS = (".csv", ".tsv", ".parquet", ".arrow", ".feather", ".npz")
 _ODD = re.compile(r"In CSV column #(\d+): .* to (\w+)")
@@ -101,8 +101,7 @@ def _csv(file: Path, types: Mapping[str, Any]) -> Iterator[Any]:
 def _read_csv(file: Path, types: Types) -> Iterator[Any]:
     if file.stat().st_size == 0:
         raise TableError(f"{file}: is empty; its first line must name the columns")
-    given = {"number": pa.float64(), "text": pa.string()}
-    known = {name: given[kind] for name, kind in types.items()} if types else column_types(file)
+    known = _known_types(file, types) if types else column_types(file)
     try:
         with _csv(file, known) as reader:
             for batch in reader:
@@ -116,6 +115,21 @@ def _read_csv(file: Path, types: Types) -> Iterator[Any]:
             f"{file}: column {name!r} was learned as numbers, but the file has another value "
             f"there: {error}"
         ) from error
+
+
+def _known_types(file: Path, types: Types) -> dict[str, Any]:
+    """The types to read known columns by: booleans and dates tell themselves, and are numbers."""
+    with _csv(file, {}) as reader:
+        schema = reader.schema
+    found: dict[str, Any] = {}
+    for name, kind in types.items():
+        there = schema.field(name).type if name in schema.names else None
+        own = there is not None and (pa.types.is_boolean(there) or pa.types.is_temporal(there))
+        if kind == "text":
+            found[name] = pa.string()
+        elif not own:
+            found[name] = pa.float64()
+    return found
 
 
 def _read_parquet(file: Path, _types: Types) -> Iterator[Any]:
