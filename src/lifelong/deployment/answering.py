@@ -111,9 +111,9 @@ class _OfLearner:
         known, _ = learner.predictor(task)
         if known.kind.is_regression:
             return {"task": task, "predictions": learner.predict(rows, task=task).tolist()}
-        probabilities = learner.predict_proba(rows, task=task).cpu().numpy()
+        probabilities = learner.predict_proba(rows, task=task).tolist()
         labels = labels_from(known, probabilities)
-        return {"task": task, "labels": labels.tolist(), "probabilities": probabilities.tolist()}
+        return {"task": task, "labels": labels, "probabilities": probabilities}
 
 
 @final

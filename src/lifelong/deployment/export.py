@@ -220,5 +220,5 @@ def _difference(
 
 def _require_labels(known: LearnedTask, answers: Any, labels: Any) -> None:
     """That labels follow from the answers."""
-    if not np.array_equal(labels, labels_from(known, answers)):
+    if not np.array_equal(labels, labels_from(known, answers.tolist())):
         raise ExportError(f"{known.name!r}: labels that do not follow from the probabilities")

@@ -148,7 +148,8 @@ class Learner(ABC, Generic[S]):
     def _answers(self, x: Array, network: Predictor, link: Callable[[Tensor], Tensor]) -> Tensor:
         inputs = self._checked(x, network.inputs)
         with torch.no_grad(), _in_float32(self.device):
-            chunks = [link(network.logits(part.to(self.device))) for part in inputs.split(CHUNK)]
+            parts = [inputs] if len(inputs) <= CHUNK else inputs.split(CHUNK)
+            chunks = [link(network.logits(part.to(self.device))) for part in parts]
         answers = chunks[0] if len(chunks) == 1 else torch.cat(chunks)
         if not _all_finite(answers):
             raise TaskError(
