@@ -1,6 +1,6 @@
 """`lifelong serve` against the same server with a constant answer, and under replaced models.
 
-    python benchmarks/serving.py     # a minute and a half; figures go to results.json and serving.json
+    python benchmarks/serving.py     # a minute and a half; to results.json and serving.json
 
 The servers are processes of their own, and so is whoever asks. Single rows are asked for over eight
 connections that stay open, in turns of ours and the constant one. The ratio is of the processor's
