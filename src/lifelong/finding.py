@@ -7,6 +7,7 @@ the most rows (docs/tables.md). How sure it is: a softmax over the tasks' log-de
 temperature at which it was as sure as it was right on validation rows of the tasks learned.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -58,13 +59,13 @@ class Density:
         return np.asarray(-(far - np.square(along).sum(axis=0)) / 2 - offset)
 
     @cached_property
-    def _factors(self) -> tuple[NDArray[Any], NDArray[np.float64], float]:
+    def _factors(self) -> tuple[NDArray[Any], NDArray[Any], float]:
         noise = self.noise.astype(np.float64)
         weighted = self.directions / noise
         inner = np.eye(len(self.directions)) + weighted @ self.directions.T.astype(np.float64)
-        factor = np.linalg.cholesky(inner)
+        factor: NDArray[Any] = np.linalg.cholesky(inner)
         logarithm = float(np.log(noise).sum() + 2 * np.log(np.diag(factor)).sum())
-        return weighted, factor, (logarithm + len(noise) * np.log(2 * np.pi)) / 2
+        return weighted, factor, (logarithm + len(noise) * math.log(2 * math.pi)) / 2
 
 
 @final

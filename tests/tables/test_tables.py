@@ -13,7 +13,7 @@ from hypothesis import settings as runs
 from hypothesis import strategies as st
 
 from lifelong.tables.frames import TableError, read_labels, read_table
-from lifelong.tables.preparation import FAR, Preparation
+from lifelong.tables.preparation import Preparation
 
 DATA = {
     "size": [1.0, None, 3.0, 4.5],
@@ -39,7 +39,7 @@ FRAMES = {
 
 
 def fitted(table, **options):
-    return Preparation.fit(table, **{"categorical": (), "max_categories": 9, "spare": 3, **options})
+    return Preparation.fit(table, **{"max_categories": 9, "spare": 3, "ramps": 0, **options})
 
 
 @pytest.mark.parametrize("kind", FRAMES)
@@ -93,7 +93,12 @@ def frames(draw, rows):
 def test_what_an_earlier_task_sees_never_changes_and_survives_json(data):
     tables = [frames(data.draw, data.draw(st.integers(1, 6))) for _ in range(4)]
     spare = data.draw(st.integers(0, 3))
-    prepared = fitted(tables[0], max_categories=data.draw(st.integers(1, 4)), spare=spare)
+    prepared = fitted(
+        tables[0],
+        max_categories=data.draw(st.integers(1, 4)),
+        spare=spare,
+        ramps=data.draw(st.integers(0, 3)),
+    )
     seen = {1: [prepared.transform(table, 1) for table in tables]}
     width = prepared.inputs
     for task, table in enumerate(tables[1:], 2):
@@ -132,7 +137,32 @@ def test_far_numbers_are_squeezed_in_their_order(column, far):
     prepared = fitted(read_table(np.array(column)[:, None]))
     told = prepared.transform(read_table(np.array(sorted([*column, far]))[:, None]), 1).ravel()
     assert (np.diff(told) >= 0).all()
-    assert np.abs(told).max() < FAR + 80
+    assert np.abs(told).max() < 800  # the logarithm of the largest number is 710
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=40), st.integers(1, 9))
+def test_ramps_rise_one_after_another_and_tell_where_a_number_lies(column, ramps):
+    column = np.array(column)
+    prepared = fitted(read_table(column[:, None]), ramps=ramps)
+    inputs = prepared.transform(read_table(np.sort(column)[:, None]), 1)
+    assert inputs.shape[1] == prepared.inputs
+    rising = inputs[:, 1:]
+    assert ((rising >= 0) & (rising <= 1)).all()
+    assert (np.diff(rising, axis=0) >= 0).all()
+    used = len(prepared.columns[0].scales[0].edges) - 1
+    assert not rising[:, max(used, 0) :].any()
+    if used > 0:
+        assert (rising[-1, :used] == 1).all()
+        assert not rising[0].any()
+    # A ramp begins to rise only when the one before has risen.
+    assert ((rising[:, 1:] == 0) | (rising[:, :-1] > 1 - 1e-6)).all()
+
+
+def test_wide_tables_and_columns_of_two_values_have_no_ramps():
+    generator = np.random.default_rng(0)
+    assert fitted(read_table(generator.normal(size=(9, 101))), ramps=8).inputs == 101
+    assert fitted(read_table(generator.normal(size=(9, 100))), ramps=8).inputs == 900
+    assert fitted(read_table(np.array([[0.0], [1.0], [1.0]])), ramps=8).inputs == 1
 
 
 def test_numbers_can_be_categories():
@@ -205,6 +235,8 @@ def test_what_is_damaged_is_refused():
         (0, {"name": "town"}),
         (1, {"scales": [{"since": 2, "median": 0.0, "mean": 0.0, "deviation": 1.0}]}),
         (1, {"scales": [{"since": 1, "median": 0.0, "mean": 0.0, "deviation": -1.0}]}),
+        (0, {"ramps": 1, "scales": [{**plain["columns"][0]["scales"][0], "edges": [2.0, 1.0]}]}),
+        (0, {"scales": [{**plain["columns"][0]["scales"][0], "edges": [1.0, 2.0]}]}),
         (3, {"since": [1]}),
         (3, {"slots": 1}),
         (3, {"slots": 10**9}),

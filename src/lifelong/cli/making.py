@@ -74,12 +74,12 @@ def run_command(
         todo = jobs_of(
             chosen, seeds=asked, methods=methods, parts=parts, out=out, device=_device(device)
         )
-        workers, place = _workers(jobs), ENGINES.named(engine)
+        workers, place = worker_count(jobs), ENGINES.named(engine)
         _require_data(chosen)
         console = Terminal(stderr=json)
         if chosen.reduced:
             console.print(f"Small: {chosen.reduced}.", highlight=False)
-        with _resumable():
+        with resumable():
             counts = run(todo, workers=workers, console=console, engine=place)
         if json:
             print_json(counts)
@@ -138,8 +138,8 @@ def tune_command(
 
         tuning = Tuning(data, size, trials, seed_numbers(seeds), tasks, out)
         words = f"--data {data} --size {size} --trials {trials} --seeds {' '.join(seeds)}"
-        workers, place = _workers(jobs), ENGINES.named(engine)
-        with _resumable():
+        workers, place = worker_count(jobs), ENGINES.named(engine)
+        with resumable():
             chosen = tune(
                 methods,
                 tuning,
@@ -193,7 +193,7 @@ def pack_command(
 
 
 @contextmanager
-def _resumable() -> Iterator[None]:
+def resumable() -> Iterator[None]:
     """On Ctrl-C, print how to resume."""
     try:
         yield
@@ -215,7 +215,7 @@ def _device(name: str) -> str:
     return name
 
 
-def _workers(jobs: int | None) -> int:
+def worker_count(jobs: int | None) -> int:
     if jobs is None:
         return os.cpu_count() or 1
     if jobs < 1:

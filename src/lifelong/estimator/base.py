@@ -24,13 +24,13 @@ from lifelong.networks.layout import Architecture
 from lifelong.networks.sequential import Sequential, mlp
 from lifelong.persistence.models import Attached, ModelFileError
 from lifelong.tables.frames import Column, Table, TableError, read_labels, read_table
-from lifelong.tables.preparation import Preparation, Value
+from lifelong.tables.preparation import MOST_CATEGORIES, RAMPS, Preparation, Value
 from lifelong.tasks.task import Kind, Task, TaskError
 from lifelong.training.budget import Budget, SettingError
 
 Answers: TypeAlias = NDArray[Any]
 VERSION = 1
-MOST_CATEGORIES, SPARE = 50, 8
+MOST_RAMPS = 100
 _DENSITY = ("mean", "noise", "directions")
 
 
@@ -70,6 +70,7 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
         validation_share: float = 0.2,
         categorical: Sequence[str] = (),
         max_categories: int = MOST_CATEGORIES,
+        ramps: int = RAMPS,
         unnamed: Literal["find", "last"] = "find",
         random_state: int | None = 0,
         device: str = "cpu",
@@ -82,6 +83,7 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
         self.validation_share = validation_share
         self.categorical = categorical
         self.max_categories = max_categories
+        self.ramps = ramps
         self.unnamed = unnamed
         self.random_state = random_state
         self.device = device
@@ -158,11 +160,15 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
         learner: Learner[Any] = getattr(self, "learner_", None) or self._learner(prepared)
         outputs = len(facts.classes) if facts.classes is not None else 1
         kind = self._kind(facts)
-        data = Task(name, *made, kind=kind, outputs=1 if kind is Kind.BINARY else outputs)
+        shape = learner.network.architecture.layout.inputs
+        train_rows, valid_rows = ((x.reshape(len(x), *shape), coded) for x, coded in made)
+        data = Task(
+            name, train_rows, valid_rows, kind=kind, outputs=1 if kind is Kind.BINARY else outputs
+        )
         learner.learn(data, checkpoint=checkpoint)
         rows = parts[1][0].take(parts[1][3])
         finder = getattr(self, "finder_", TaskFinder()).with_task(
-            made[0][0].reshape(len(made[0][0]), -1),
+            made[0][0],
             [prepared.transform(rows, earlier) for earlier in range(1, number + 1)],
             self._seed(),
         )
@@ -186,7 +192,7 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
         if weights is not None:
             rows = rows[repeated(weights[rows], self._strata(labels[rows]), generator)]
         inputs = prepared.transform(table.take(rows), number)
-        return self._shaped(inputs, prepared), self._coded(labels[rows], facts)
+        return inputs, self._coded(labels[rows], facts)
 
     def _prepared(self, table: Table, number: int) -> Preparation:
         if number > 1:
@@ -195,7 +201,7 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
             table,
             categorical=self.categorical,
             max_categories=self.max_categories,
-            spare=SPARE,
+            ramps=0 if hasattr(self.network, "layout") else self.ramps,
         )
 
     def _learner(self, prepared: Preparation) -> Learner[Any]:
@@ -205,26 +211,21 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
                 f"{row.name} needs the rows of all tasks at once, and an estimator keeps none; "
                 "use another method, such as 'DEN'"
             )
-        network = self.network
-        if not hasattr(network, "layout"):
-            network = mlp(prepared.inputs, network)  # type: ignore[arg-type]
-        elif math.prod(network.layout.inputs) != prepared.inputs:
+        given: Any = self.network
+        network: Architecture = given if hasattr(given, "layout") else mlp(prepared.inputs, given)
+        if math.prod(network.layout.inputs) != prepared.inputs:
             raise SettingError(
                 f"the network takes inputs of shape {network.layout.inputs}, but the columns make "
                 f"{prepared.inputs} inputs; give its widths only, such as network=(64, 32)"
             )
         return row.make(
-            network,  # type: ignore[arg-type]
+            network,
             budget=self.budget,
             changes=dict(self.settings or {}),
             seed=self._seed(),
             device=self.device,
             progress=self.progress,
         )
-
-    @staticmethod
-    def _shaped(inputs: NDArray[np.float32], prepared: Preparation) -> NDArray[np.float32]:
-        return inputs.reshape(len(inputs), prepared.inputs)
 
     def _check_parameters(self) -> None:
         share = self.validation_share
@@ -235,6 +236,11 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
         most = self.max_categories
         if not isinstance(most, int | np.integer) or most < 1:
             raise SettingError(f"max_categories must be a whole number above 0, not {most!r}")
+        ramps = self.ramps
+        if not isinstance(ramps, int | np.integer) or not 0 <= ramps <= MOST_RAMPS:
+            raise SettingError(
+                f"ramps must be a whole number from 0 to {MOST_RAMPS}, not {ramps!r}"
+            )
         if isinstance(self.categorical, str):
             raise SettingError(
                 f"categorical must be a list of columns, such as [{self.categorical!r}], not a name"
@@ -486,6 +492,7 @@ def _read_parameters(given: Mapping[str, Any]) -> dict[str, Any]:
         read["network"] = msgspec.convert(network, Sequential)
     elif isinstance(network, list):
         read["network"] = tuple(network)
+    read["categorical"] = tuple(read.get("categorical", ()))
     if isinstance(read.get("budget"), dict):
         read["budget"] = msgspec.convert(read["budget"], Budget)
     if isinstance(read.get("class_weight"), list):

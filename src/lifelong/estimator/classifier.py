@@ -11,10 +11,10 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 
-from lifelong.estimator.base import MOST_CATEGORIES, Answers, LifelongEstimator, TaskFacts
+from lifelong.estimator.base import Answers, LifelongEstimator, TaskFacts
 from lifelong.networks.layout import Architecture
 from lifelong.tables.frames import Column, TableError
-from lifelong.tables.preparation import labels_as_values
+from lifelong.tables.preparation import MOST_CATEGORIES, RAMPS, labels_as_values
 from lifelong.tasks.task import Kind
 from lifelong.training.budget import Budget
 
@@ -33,6 +33,8 @@ class LifelongClassifier(ClassifierMixin, LifelongEstimator):  # type: ignore[mi
         validation_share: of the rows, drawn by class, if none are given to validate on.
         categorical: columns of numbers that are categories.
         max_categories: of a column; rarer ones share a place.
+        ramps: inputs that a column of numbers makes beside itself, so that steps and waves are easy
+            to learn; none if there are more than 100 such columns, or with an architecture.
         unnamed: what rows without a task's name get: the task that is found, or the last one.
         random_state: seed of the training and of the validation rows; None is 0.
         device: to train and predict on.
@@ -57,6 +59,7 @@ class LifelongClassifier(ClassifierMixin, LifelongEstimator):  # type: ignore[mi
         validation_share: float = 0.2,
         categorical: Sequence[str] = (),
         max_categories: int = MOST_CATEGORIES,
+        ramps: int = RAMPS,
         unnamed: Literal["find", "last"] = "find",
         random_state: int | None = 0,
         device: str = "cpu",
@@ -70,6 +73,7 @@ class LifelongClassifier(ClassifierMixin, LifelongEstimator):  # type: ignore[mi
             validation_share=validation_share,
             categorical=categorical,
             max_categories=max_categories,
+            ramps=ramps,
             unnamed=unnamed,
             random_state=random_state,
             device=device,
@@ -178,7 +182,7 @@ class LifelongClassifier(ClassifierMixin, LifelongEstimator):  # type: ignore[mi
     def classes_(self) -> NDArray[Any]:
         if not self.tasks:
             raise AttributeError("classes_ are there after fit")
-        every = [value for facts in self.tasks_.values() for value in facts.classes]
+        every = [value for facts in self.tasks_.values() for value in facts.classes or ()]
         return _sorted(list(dict.fromkeys(every)))
 
     def _joined(self, parts: list[tuple[NDArray[np.int64], Answers]]) -> Answers:

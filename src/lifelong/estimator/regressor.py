@@ -8,10 +8,11 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 
-from lifelong.estimator.base import MOST_CATEGORIES, Answers, LifelongEstimator, TaskFacts
+from lifelong.estimator.base import Answers, LifelongEstimator, TaskFacts
 from lifelong.estimator.rows import by_size
 from lifelong.networks.layout import Architecture
 from lifelong.tables.frames import Column, TableError
+from lifelong.tables.preparation import MOST_CATEGORIES, RAMPS
 from lifelong.tasks.task import Kind
 from lifelong.training.budget import Budget, require_one_of
 
@@ -39,6 +40,7 @@ class LifelongRegressor(RegressorMixin, LifelongEstimator):  # type: ignore[misc
         validation_share: float = 0.2,
         categorical: Sequence[str] = (),
         max_categories: int = MOST_CATEGORIES,
+        ramps: int = RAMPS,
         unnamed: Literal["find", "last"] = "find",
         random_state: int | None = 0,
         device: str = "cpu",
@@ -52,6 +54,7 @@ class LifelongRegressor(RegressorMixin, LifelongEstimator):  # type: ignore[misc
             validation_share=validation_share,
             categorical=categorical,
             max_categories=max_categories,
+            ramps=ramps,
             unnamed=unnamed,
             random_state=random_state,
             device=device,

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any, TypeAlias, final
 
-import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
+from lifelong.extras import require_extra
 from lifelong.tasks.task import TaskError
 
 Column: TypeAlias = NDArray[Any]
@@ -98,6 +98,9 @@ def read_table(given: Any, where: str = "X") -> Table:
 
 
 def _of_frame(given: Any, where: str) -> Table:
+    require_extra("narwhals", extra="tables")
+    import narwhals as nw
+
     try:
         frame: Any = nw.from_native(given, eager_only=True)
         names = [str(name) for name in frame.columns]
@@ -120,6 +123,8 @@ def _of_frame(given: Any, where: str) -> Table:
 
 
 def _of_series(series: Any, where: str) -> Column:
+    import narwhals as nw
+
     dtype = series.dtype
     if dtype.is_numeric() or dtype == nw.Boolean:
         values = series.cast(nw.Float64).to_numpy() if not series.null_count() else series.to_list()

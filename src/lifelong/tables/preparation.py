@@ -5,15 +5,18 @@ columns that had none, and what it adds is stamped with its number: an earlier t
 made as when it was learned, to the bit. Plain data, to and from JSON.
 
 Inputs are, in order: the numbers, scaled to mean 0 and standard deviation 1 (and squeezed beyond 5
-of these); for each column of numbers with missing values in the first task, whether it is missing;
-and for each column of categories a place for missing, for other, and for each category, with spare
+of these); for each column of numbers some ramps, each of which rises from 0 to 1 between two
+neighbouring quantiles, so that steps and waves are easy to learn (Gorishniy, Rubachev and Babenko,
+2022); for each column of numbers with missing values in the first task, whether it is missing; and
+for each column of categories a place for missing, for other, and for each category, with spare
 places for categories to come.
 """
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, TypeAlias, final
 
 import msgspec
@@ -24,17 +27,25 @@ from lifelong.tables.frames import Column, Table, TableError
 
 Value: TypeAlias = str | int | float | bool
 FAR = 5.0  # standard deviations from which on a number is squeezed
+RAMPS = 8
+MOST_RAMPED = 100  # columns of numbers that get ramps; more are an image or a spectrum
+MOST_CATEGORIES, SPARE = 50, 8  # places of a column of categories at first, and for later ones
+MOST_SLOTS = 100_000
 _MISSING, _OTHER, _VALUES = 0, 1, 2  # places of a column of categories
 
 
 @final
 class Scale(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of a column of numbers, from task `since` on; a deviation of 0 if it never varied."""
+    """Of a column of numbers, from task `since` on; a deviation of 0 if it never varied.
+
+    Ramps lie between neighbouring `edges`; there are fewer if the column has few values.
+    """
 
     since: int
     median: float
     mean: float
     deviation: float
+    edges: tuple[float, ...] = ()
 
 
 @final
@@ -44,6 +55,7 @@ class Number(msgspec.Struct, frozen=True, tag="number", forbid_unknown_fields=Tr
     name: str
     scales: tuple[Scale, ...]
     missing: bool
+    ramps: int = 0
 
     def scale(self, task: int) -> Scale:
         return next(scale for scale in reversed(self.scales) if scale.since <= task)
@@ -84,19 +96,28 @@ class Preparation(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=
 
     @classmethod
     def fit(
-        cls, table: Table, *, categorical: Collection[str], max_categories: int, spare: int
+        cls,
+        table: Table,
+        *,
+        categorical: Collection[str] = (),
+        max_categories: int = MOST_CATEGORIES,
+        spare: int = SPARE,
+        ramps: int = RAMPS,
     ) -> "Preparation":
-        """Fit to the training rows of the first task."""
+        """Fit to the training rows of the first task; a wide table gets no ramps."""
         unknown = [name for name in categorical if name not in table.columns]
         if unknown:
             raise TableError(
                 f"categorical names the column {unknown[0]!r}, but the table has "
                 f"{', '.join(table.names)}"
             )
+        words = {name for name, c in table.columns.items() if c.dtype == object}
+        words |= set(categorical)
+        ramps = ramps if len(table.columns) - len(words) <= MOST_RAMPED else 0
         columns = tuple(
             _fit_category(name, column, max_categories, spare)
-            if column.dtype == object or name in categorical
-            else _fit_number(name, column)
+            if name in words
+            else _fit_number(name, column, ramps)
             for name, column in table.columns.items()
         )
         return cls(columns, table.named)
@@ -118,20 +139,22 @@ class Preparation(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=
     @cached_property
     def inputs(self) -> int:
         """Number of inputs."""
-        flags = sum(number.missing for number in self._numbers)
-        return len(self._numbers) + flags + sum(column.width for column in self._categories)
+        return self._of_numbers + sum(column.width for column in self._categories)
+
+    @cached_property
+    def _of_numbers(self) -> int:
+        """Number of inputs that columns of numbers make."""
+        return sum(1 + number.ramps + number.missing for number in self._numbers)
 
     def transform(self, table: Table, task: int) -> NDArray[np.float32]:
         """The inputs of a table's rows, as task `task` sees them."""
         if table.matrix is not None and not self._categories:
             return self._scaled(table.matrix, task)
         out = np.zeros((table.rows, self.inputs), np.float32)
-        count = len(self._numbers)
+        count = self._of_numbers
         if count:
-            flags = sum(number.missing for number in self._numbers)
             values = np.stack([_as_numbers(table, n.name) for n in self._numbers], axis=1)
-            out[:, : count + flags] = self._scaled(values, task)
-            count += flags
+            out[:, :count] = self._scaled(values, task)
         for column in self._categories:
             _mark(out[:, count : count + column.width], column, table.columns[column.name], task)
             count += column.width
@@ -158,8 +181,28 @@ class Preparation(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=
                 name = self._numbers[int(np.isinf(z).any(axis=0).argmax())].name
                 raise TableError(f"column {name!r}: holds infinity, or a number too large")
             z[far] = np.sign(z[far]) * (FAR + np.log1p(np.abs(z[far]) - FAR))
-        flags = missing[:, self._flagged]
-        return np.concatenate([z, flags], axis=1).astype(np.float32)
+        parts = [z]
+        low, width, used = self._ramps(task)
+        if len(low):
+            parts.append(np.clip((filled[:, self._ramped] - low) / width, 0, 1) * used)
+        if self._flagged:
+            parts.append(missing[:, self._flagged])
+        return (parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)).astype(np.float32)
+
+    def _ramps(self, task: int) -> NDArray[np.float64]:
+        """Where each ramp begins, how wide it is, and whether the task has it."""
+        if -task not in self._cache:
+            rows = []
+            for number in self._numbers:
+                edges = number.scale(task).edges
+                rows += [(low, high - low, 1.0) for low, high in pairwise(edges)]
+                rows += [(0.0, 1.0, 0.0)] * (number.ramps - max(0, len(edges) - 1))
+            self._cache[-task] = np.array(rows).reshape(-1, 3).T
+        return self._cache[-task]
+
+    @cached_property
+    def _ramped(self) -> list[int]:
+        return [place for place, number in enumerate(self._numbers) for _ in range(number.ramps)]
 
     def _statistics(self, task: int) -> NDArray[np.float64]:
         cache: dict[int, NDArray[np.float64]] = self._cache
@@ -192,8 +235,15 @@ class Preparation(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=
             if isinstance(column, Number):
                 stamps = [scale.since for scale in column.scales]
                 numbers = [n for s in column.scales for n in (s.median, s.mean, s.deviation)]
+                numbers += [edge for scale in column.scales for edge in scale.edges]
                 fine = all(map(math.isfinite, numbers)) and stamps[:1] == [1]
                 fine = fine and all(scale.deviation >= 0 for scale in column.scales)
+                fine = fine and 0 <= column.ramps <= MOST_SLOTS
+                fine = fine and all(
+                    len(scale.edges) <= column.ramps + 1
+                    and all(low < high for low, high in pairwise(scale.edges))
+                    for scale in column.scales
+                )
             else:
                 stamps = [*column.since]
                 fine = len(stamps) == len(column.values) <= column.slots <= MOST_SLOTS
@@ -202,14 +252,14 @@ class Preparation(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=
                 raise ValueError(f"what is known of column {column.name!r} is damaged")
 
 
-MOST_SLOTS = 100_000
+def _fit_number(name: str, column: Column, ramps: int) -> Number:
+    missing = np.isnan(column)
+    few = len(np.unique(column[~missing])) == 2  # a ramp would say what the number says
+    ramps = 0 if few else ramps
+    return Number(name, (_scale_of(name, column, 1, ramps),), bool(missing.any()), ramps)
 
 
-def _fit_number(name: str, column: Column) -> Number:
-    return Number(name, (_scale_of(name, column, 1),), bool(np.isnan(column).any()))
-
-
-def _scale_of(name: str, column: NDArray[np.float64], task: int) -> Scale:
+def _scale_of(name: str, column: NDArray[np.float64], task: int, ramps: int) -> Scale:
     there = column[~np.isnan(column)]
     if not np.isfinite(there).all():
         raise TableError(f"column {name!r}: holds infinity; its numbers must be finite")
@@ -221,13 +271,24 @@ def _scale_of(name: str, column: NDArray[np.float64], task: int) -> Scale:
         raise TableError(f"column {name!r}: holds numbers too large to be scaled")
     # A constant becomes 0; otherwise the rounding error of its mean would be scaled up.
     deviation = deviation if deviation > 1e-12 * abs(mean) else 0.0
-    return Scale(task, float(np.median(there)), mean, deviation)
+    return Scale(task, float(np.median(there)), mean, deviation, _edges(there, deviation, ramps))
+
+
+def _edges(there: NDArray[np.float64], deviation: float, ramps: int) -> tuple[float, ...]:
+    """Quantiles, none nearer to the one before than rounding errors are."""
+    if not ramps or not deviation:
+        return ()
+    edges: list[float] = []
+    for edge in np.quantile(there, np.linspace(0, 1, ramps + 1)).tolist():
+        if not edges or edge - edges[-1] > 1e-9 * deviation:
+            edges.append(edge)
+    return tuple(edges)
 
 
 def _extend_number(number: Number, column: Column, task: int) -> Number:
     if number.scales[-1].deviation or column.dtype == object:
         return number
-    scale = _scale_of(number.name, column, task)
+    scale = _scale_of(number.name, column, task, number.ramps)
     if not scale.deviation:
         return number
     return msgspec.structs.replace(number, scales=(*number.scales, scale))
@@ -297,6 +358,6 @@ def _mark(out: NDArray[np.float32], category: Category, column: Column, task: in
     out[rows, at[rows]] = 1
 
 
-def labels_as_values(classes: Sequence[Any]) -> list[Value]:
+def labels_as_values(classes: Iterable[Any]) -> list[Value]:
     """Classes as plain data."""
     return [value.item() if isinstance(value, np.generic) else value for value in classes]
