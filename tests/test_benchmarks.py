@@ -7,8 +7,17 @@ import pytest
 
 PLACE = Path(__file__).resolve().parent.parent / "benchmarks"
 SPEED = (
-    *("steps", "heads", "prediction", "growth", "sequence", "memory", "baselines", "serving"),
+    "steps",
+    "heads",
+    "prediction",
+    "growth",
+    "sequence",
+    "memory",
+    "baselines",
+    "serving",
     "all",
+    "tables",
+    "finding",
 )
 
 
@@ -20,6 +29,28 @@ def _on_the_path(monkeypatch):
 @pytest.mark.parametrize("name", SPEED)
 def test_a_benchmark_can_be_imported(name):
     import_module(name)
+
+
+def test_the_monthly_tables_drift_and_repeat():
+    tables = import_module("tables")
+    (x, y, _, _), *_, (late, _, _, _) = tables.months(3, rows=300, test=10)
+    again = tables.months(3, rows=300, test=10)[0]
+    assert x.equals(again[0])
+    assert (y == again[1]).all()
+    assert x.isna().any().sum() == 3
+    assert set(late["shop"]) - set(x["shop"])
+    assert late["price"].mean() > x["price"].mean()
+
+
+def test_finding_is_measured_on_a_small_stream():
+    finding = import_module("finding")
+    from lifelong import Budget
+    from lifelong.tasks.datasets import load
+
+    stream = load("digits", 0, group=2, kind="classes").first(2)
+    told = finding.measure(stream, [8], 100, Budget(steps=20))
+    assert set(told["right task"]) == {"probability", "energy", "features", "inputs"}
+    assert told["right task"]["inputs"] > 0.8
 
 
 def test_a_ratio_of_a_thing_to_itself_is_a_figure():

@@ -52,6 +52,8 @@ NEEDS = [
         "data",
     ),
     ("from lifelong.tasks.datasets import load; load('mnist', 0, sys.argv[1])", "pooch", "data"),
+    ("from lifelong import LifelongClassifier", "narwhals", "tables"),
+    ("import lifelong.tables.files", "pyarrow", "tables"),
     ("from lifelong.experiments.tuning import _optuna; _optuna()", "optuna", "tune"),
     (
         "from lifelong.watching.trackers import TensorBoard; TensorBoard(sys.argv[1])",

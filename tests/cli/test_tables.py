@@ -69,7 +69,7 @@ def refused(*given):
 
 def test_learn_makes_a_model_and_then_adds_a_task(files, capsys):
     model = files / "model"
-    options = ("--target", "label", "--network", "6", "4", "--seed", "3")
+    options = ("--target", "label", "--network", "6", "4", "--seed", "3", "--steps", "60")
     run("learn", model, files / "march.csv", *options)
     assert "march: learned from 120 rows" in capsys.readouterr().out
     run("learn", model, files / "april.csv", "--target", "label", "--task", "spring", "--json")
@@ -162,6 +162,7 @@ def test_numbers_are_learned_and_scored(files, capsys):
         (("learn", "m", "test.csv", "--target", "label", "--most-rows", "0"), "must be 1 or more"),
         (("learn", "m", "empty.csv", "--target", "label"), "is empty; its first line must name"),
         (("compare", "test.csv", "--target", "label", "--task-column", "x"), "no column 'x'"),
+        (("data", "check", "table"), "needs the options path, target and task_column"),
     ],
 )
 def test_mistakes_are_told_in_a_line(given, message, model, files, capsys, monkeypatch):
@@ -266,7 +267,7 @@ def test_compare_makes_runs_once_and_a_report(files, capsys, monkeypatch):
     months = [frame(n).assign(month=f"month {n}") for n in (1, 2)]
     pandas.concat(months).to_csv("all.csv", index=False)
     given = ("compare", "all.csv", "--target", "label", "--task-column", "month", "--network", "6")
-    given += ("--methods", "DNN-STL,DNN", "--steps", "40", "--jobs", "1")
+    given += ("--methods", "DNN-STL,DNN", "--steps", "20", "--jobs", "1")
     run(*given, "--report", "report.html")
     captured = capsys.readouterr()
     assert "all.csv: label by month" in captured.out

@@ -158,6 +158,15 @@ def test_ramps_rise_one_after_another_and_tell_where_a_number_lies(column, ramps
     assert ((rising[:, 1:] == 0) | (rising[:, :-1] > 1 - 1e-6)).all()
 
 
+@given(st.lists(numbers, min_size=3, max_size=20), st.integers(0, 4))
+def test_a_row_is_prepared_the_same_alone_and_among_others(column, ramps):
+    rows = np.array([[np.nan if n is None else n, 1.0] for n in column])
+    prepared = fitted(read_table(rows[: len(rows) // 2 + 1]), ramps=ramps)
+    together = prepared.transform(read_table(rows), 1)
+    for row, inputs in zip(rows, together, strict=True):
+        np.testing.assert_array_equal(prepared.of_matrix(row[None], 1)[0], inputs)
+
+
 def test_wide_tables_and_columns_of_two_values_have_no_ramps():
     generator = np.random.default_rng(0)
     assert fitted(read_table(generator.normal(size=(9, 101))), ramps=8).inputs == 101

@@ -48,6 +48,7 @@ def learn_command(
     leave_out: Columns = (),
     weight: Annotated[str | None, arg(metavar="COLUMN")] = None,
     most_rows: Annotated[int, arg(metavar="N")] = 1_000_000,
+    steps: Annotated[int | None, arg(metavar="N")] = None,
     seed: Annotated[int | None, arg(metavar="N")] = None,
     json: bool = False,
 ) -> None:
@@ -68,6 +69,7 @@ def learn_command(
         leave_out: Columns not to learn from.
         weight: Column with a weight for each row.
         most_rows: Rows to learn from, at most.
+        steps: For a new model: steps of each training, at most.
         seed: For a new model: of the training; 0 by default.
         json: Print what was learned as JSON.
     """
@@ -75,12 +77,14 @@ def learn_command(
         raise Refusal(f"--most-rows must be 1 or more, not {most_rows}", 2)
     with _plainly(), resumable():
         from lifelong.estimator.work import learn_file
+        from lifelong.training.budget import Budget
 
         asked = {
             "method": method,
             "network": network or None,
             "categorical": categorical or None,
             "random_state": seed,
+            "budget": None if steps is None else Budget(steps=steps),
         }
         given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
         done = learn_file(

@@ -109,7 +109,8 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _fit(self, X: Any, y: Any, weights: Any, **given: Any) -> Self:
         """Learn one task, as the only one."""
-        for name in ("learner_", "preparation_", "finder_", "tasks_"):
+        fitted = ("learner_", "preparation_", "finder_", "tasks_", "classes_", "task_classes_")
+        for name in (*fitted, "n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)
         return self._learn(X, y, weights, **given)
 
@@ -174,6 +175,7 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
         )
         self.learner_, self.preparation_, self.finder_ = learner, prepared, finder
         self.tasks_ = {**known, name: facts}
+        self._tell_classes()
         self._note_columns()
         return self
 
@@ -272,6 +274,9 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
     def _facts(self, labels: Column, classes: Any) -> TaskFacts:
         """What is kept of the labels of a task."""
 
+    def _tell_classes(self) -> None:
+        """Set the attributes of a classifier."""
+
     @abstractmethod
     def _strata(self, labels: Column) -> Answers: ...
 
@@ -364,8 +369,9 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _by_task(self, X: Any, task: str | None) -> list[tuple[str, Any, NDArray[np.int64]]]:
         """Each task that answers for some rows, with their inputs and their places."""
-        check_is_fitted(self)
         names = self.tasks
+        if not names:
+            check_is_fitted(self)  # raises; it is slow, which a single row would feel
         if task is None and (len(names) == 1 or self.unnamed == "last"):
             task = names[-1]
         if task is not None:
@@ -381,8 +387,9 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
     def _outputs(self, task: str, inputs: NDArray[np.float32]) -> Answers:
         learner: Learner[Any] = self.learner_
         shape = learner.network.architecture.layout.inputs
-        x = torch.from_numpy(inputs.reshape(len(inputs), *shape))
-        return np.asarray(learner.decision_function(x, task=task).cpu().numpy(), np.float64)
+        x = inputs if len(shape) == 1 else inputs.reshape(len(inputs), *shape)
+        told = learner.outputs(torch.from_numpy(x), task=task)
+        return np.asarray(told.cpu().numpy().astype(np.float64))
 
     # Files
 
@@ -448,6 +455,7 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
         estimator.preparation_ = prepared
         estimator.finder_ = _finder(facts, learner, prepared.inputs)
         estimator.tasks_ = dict(zip(learner.tasks, facts.tasks, strict=True))
+        estimator._tell_classes()
         estimator._note_columns()
         return estimator
 

@@ -173,17 +173,11 @@ class LifelongClassifier(ClassifierMixin, LifelongEstimator):  # type: ignore[mi
             accuracy_score(np.asarray(y), self.predict(X, task=task), sample_weight=sample_weight)
         )
 
-    @property
-    def task_classes_(self) -> dict[str, NDArray[Any]]:
+    def _tell_classes(self) -> None:
         known: dict[str, TaskFacts] = self.tasks_
-        return {name: _array(facts) for name, facts in known.items()}
-
-    @property
-    def classes_(self) -> NDArray[Any]:
-        if not self.tasks:
-            raise AttributeError("classes_ are there after fit")
-        every = [value for facts in self.tasks_.values() for value in facts.classes or ()]
-        return _sorted(list(dict.fromkeys(every)))
+        self.task_classes_ = {name: _array(facts) for name, facts in known.items()}
+        every = [value for facts in known.values() for value in facts.classes or ()]
+        self.classes_ = _sorted(list(dict.fromkeys(every)))
 
     def _joined(self, parts: list[tuple[NDArray[np.int64], Answers]]) -> Answers:
         """Answers in the order of the rows."""

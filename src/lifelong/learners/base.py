@@ -145,10 +145,21 @@ class Learner(ABC, Generic[S]):
         """Outputs of the network: logits before the sigmoid or softmax, numbers of a regression."""
         return self._answers(x, self._serve(task)[1], _unchanged)
 
+    @final
+    def outputs(self, x: Tensor, *, task: str) -> Tensor:
+        """As `decision_function`, for who has made sure that x is finite float32 of the network's
+        shape: a third of the time for a single row.
+        """
+        return self._computed(x, self._serve(task)[1], _unchanged)
+
     def _answers(self, x: Array, network: Predictor, link: Callable[[Tensor], Tensor]) -> Tensor:
-        inputs = self._checked(x, network.inputs)
+        return self._computed(self._checked(x, network.inputs), network, link)
+
+    def _computed(
+        self, inputs: Tensor, network: Predictor, link: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        parts = inputs.split(CHUNK) if len(inputs) > CHUNK else (inputs,)
         with torch.no_grad(), _in_float32(self.device):
-            parts = [inputs] if len(inputs) <= CHUNK else inputs.split(CHUNK)
             chunks = [link(network.logits(part.to(self.device))) for part in parts]
         answers = chunks[0] if len(chunks) == 1 else torch.cat(chunks)
         if not _all_finite(answers):

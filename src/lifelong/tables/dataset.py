@@ -31,9 +31,9 @@ def table(
     seed: int = 0,
     _data_dir: str | os.PathLike[str] | None = None,
     *,
-    path: str,
-    target: str,
-    task_column: str,
+    path: str = "",
+    target: str = "",
+    task_column: str = "",
     regression: bool = False,
     leave_out: tuple[str, ...] = (),
     sha256: str = "",
@@ -44,6 +44,11 @@ def table(
     prepared as by the estimators: fitted on the first task, extended by later ones. Labels of a
     regression are scaled by those that a task trains on.
     """
+    if not (path and target and task_column):
+        raise DataError(
+            "the data set 'table' needs the options path, target and task_column; `lifelong "
+            "compare FILE --target ... --task-column ...` gives them"
+        )
     file = Path(path)
     if sha256 and digest_of_file(file) != sha256:
         raise DataError(f"{file}: has changed since these runs were begun; begin them again")

@@ -167,52 +167,63 @@ class Preparation(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=
 
     def of_matrix(self, matrix: NDArray[Any], task: int) -> NDArray[np.float32]:
         """`transform` for an array, if all columns are numbers."""
-        return self._scaled(matrix.astype(np.float64), task)
+        return self._scaled(matrix.astype(np.float64, copy=False), task)
 
     def _scaled(self, values: NDArray[np.float64], task: int) -> NDArray[np.float32]:
-        median, mean, deviation = self._statistics(task)
-        missing = np.isnan(values)
-        some = bool(missing.any())
-        filled = np.where(missing, median, values) if some else values
-        z = (filled - mean) / deviation
+        """The inputs that columns of numbers make; in few operations, for single rows."""
+        columns, offset, width = self._columns, *self._affine(task)
+        count = len(self._numbers)
+        moved = (values[:, columns] - offset) / width
+        ordinary = np.abs(moved[:, :count]).max(initial=0.0) <= FAR  # and nothing is missing
+        missing = None if ordinary else np.isnan(values)
+        if missing is not None:
+            filled = np.where(missing, self._medians(task), values)
+            moved = (filled[:, columns] - offset) / width
+            self._squeeze(moved[:, :count])
+        ramps = moved[:, count:]
+        np.minimum(np.maximum(ramps, 0, out=ramps), 1, out=ramps)
+        if not self._flagged:
+            return np.asarray(moved, np.float32)
+        out = np.zeros((len(values), self._of_numbers), np.float32)
+        out[:, : moved.shape[1]] = moved
+        if missing is not None:
+            out[:, moved.shape[1] :] = missing[:, self._flagged]
+        return out
+
+    def _squeeze(self, z: NDArray[np.float64]) -> None:
+        """Bring far numbers nearer, in place; those that are too far to tell are refused."""
+        if not np.isfinite(z).all():
+            name = self._numbers[int((~np.isfinite(z)).any(axis=0).argmax())].name
+            raise TableError(f"column {name!r}: holds infinity, or a number too large")
         far = np.abs(z) > FAR
-        if far.any():
-            if not np.isfinite(z).all():
-                name = self._numbers[int(np.isinf(z).any(axis=0).argmax())].name
-                raise TableError(f"column {name!r}: holds infinity, or a number too large")
-            z[far] = np.sign(z[far]) * (FAR + np.log1p(np.abs(z[far]) - FAR))
-        parts = [z]
-        low, width, used = self._ramps(task)
-        if len(low):
-            parts.append(np.clip((filled[:, self._ramped] - low) / width, 0, 1) * used)
-        if self._flagged:
-            parts.append(missing[:, self._flagged])
-        return (parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)).astype(np.float32)
+        z[far] = np.sign(z[far]) * (FAR + np.log1p(np.abs(z[far]) - FAR))
 
-    def _ramps(self, task: int) -> NDArray[np.float64]:
-        """Where each ramp begins, how wide it is, and whether the task has it."""
-        if -task not in self._cache:
-            rows = []
-            for number in self._numbers:
-                edges = number.scale(task).edges
-                rows += [(low, high - low, 1.0) for low, high in pairwise(edges)]
-                rows += [(0.0, 1.0, 0.0)] * (number.ramps - max(0, len(edges) - 1))
-            self._cache[-task] = np.array(rows).reshape(-1, 3).T
-        return self._cache[-task]
+    def _affine(self, task: int) -> NDArray[np.float64]:
+        """What is subtracted from, and divided by, for each number and then for each ramp.
 
-    @cached_property
-    def _ramped(self) -> list[int]:
-        return [place for place, number in enumerate(self._numbers) for _ in range(number.ramps)]
-
-    def _statistics(self, task: int) -> NDArray[np.float64]:
-        cache: dict[int, NDArray[np.float64]] = self._cache
-        if task not in cache:
+        A ramp that the task does not have is infinitely wide, so that it is 0.
+        """
+        if task not in self._cache:
             scales = [number.scale(task) for number in self._numbers]
-            cache[task] = np.array([[s.median, s.mean, s.deviation or 1.0] for s in scales]).T
-        return cache[task]
+            rows = [(scale.mean, scale.deviation or 1.0) for scale in scales]
+            for number, scale in zip(self._numbers, scales, strict=True):
+                there = [(low, high - low) for low, high in pairwise(scale.edges)]
+                rows += there + [(0.0, math.inf)] * (number.ramps - len(there))
+            self._cache[task] = np.array(rows, np.float64).reshape(-1, 2).T
+        return self._cache[task]
+
+    def _medians(self, task: int) -> NDArray[np.float64]:
+        return np.array([number.scale(task).median for number in self._numbers])
 
     @cached_property
-    def _cache(self) -> dict[int, Any]:
+    def _columns(self) -> NDArray[np.int64]:
+        """The column of each number, and then of each ramp."""
+        count = len(self._numbers)
+        ramped = np.repeat(np.arange(count), [number.ramps for number in self._numbers])
+        return np.concatenate([np.arange(count), ramped])
+
+    @cached_property
+    def _cache(self) -> dict[int, NDArray[np.float64]]:
         return {}
 
     @cached_property
