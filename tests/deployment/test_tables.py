@@ -125,6 +125,26 @@ def test_other_formats_hold_the_network_alone(format, tmp_path):
     assert made.difference <= 1e-5
 
 
+def test_columns_may_have_the_names_of_what_is_inside(tmp_path):
+    names = {"size": "one", "kind": "classes", "code": "far", "flag": "cast1"}
+
+    def renamed(seed):
+        return table(seed).rename(columns=names)
+
+    estimator = learned(frame=renamed)
+    made = export(estimator, tmp_path / "x.onnx", task="march")
+    given = {names[name]: column for name, column in fed(table(5)).items()}
+    expected = estimator.predict(renamed(5), task="march").tolist()
+    assert run(made.file, given)["labels"].tolist() == expected
+
+
+@pytest.mark.parametrize("name", ["labels", "hidden1.weight", "/medians"])
+def test_a_column_that_has_a_name_of_the_file_is_refused(name, tmp_path):
+    estimator = learned(frame=lambda seed: table(seed).rename(columns={"size": name}))
+    with pytest.raises(ExportError, match=f"a column cannot be named {name} in an ONNX file"):
+        export(estimator, tmp_path / "x", task="march")
+
+
 def test_what_cannot_be_exported_is_refused(tmp_path, monkeypatch):
     def mixed(seed):
         frame = table(seed)

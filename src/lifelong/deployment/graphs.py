@@ -2,8 +2,8 @@
 
 A graph that is written from our own layers takes milliseconds, needs only the package `onnx` and
 reads like the network. `torch.onnx` takes a second per task and cannot express a network whose
-widths depend on an input, which the file for all tasks has; it serves architectures of other
-layers (`traced_graph`).
+widths depend on an input, which the file for all tasks has; `export` uses it for architectures of
+other layers.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -175,7 +175,7 @@ class Graph:
         """One more node; the name of its output."""
         from onnx import helper
 
-        output = f"{operation.lower()}{next(self._number)}"
+        output = f"/{operation.lower()}{next(self._number)}"
         node = helper.make_node(operation, list(inputs), [output], name=output, **attributes)
         self._nodes.append(node)
         return output
@@ -188,13 +188,18 @@ class Graph:
         return name
 
     def constant(self, name: str, array: np.ndarray[Any, Any]) -> str:
+        """A constant of ours; what is inside begins with a slash, since columns have any name."""
+        return self._initializer(f"/{name}", array)
+
+    def tensor(self, name: str, tensor: Tensor) -> str:
+        """A tensor of the network, under its own name."""
+        return self._initializer(name, _array(tensor))
+
+    def _initializer(self, name: str, array: np.ndarray[Any, Any]) -> str:
         from onnx import numpy_helper
 
         self._constants[name] = numpy_helper.from_array(np.ascontiguousarray(array), name)
         return name
-
-    def tensor(self, name: str, tensor: Tensor) -> str:
-        return self.constant(name, _array(tensor))
 
     def ask_for_the_task(self) -> None:
         """Give the graph a second input: the number of a task, from 1."""
@@ -218,6 +223,13 @@ class Graph:
         """The whole, checked; `labels` is the type of labels."""
         from onnx import checker, helper, shape_inference
 
+        given = {one.name for one in self._inputs}
+        inside = {*self._constants, *(name for node in self._nodes for name in node.output)}
+        if given & inside or len(given) < len(self._inputs):
+            raise ExportError(
+                f"a column cannot be named {', '.join(sorted(given & inside))} in an ONNX file, "
+                "which has that name for itself; export as torch, without the columns"
+            )
         size = sum(constant.ByteSize() for constant in self._constants.values())
         if size > MOST_BYTES:
             raise ExportError(
