@@ -75,7 +75,8 @@ def one_row_by_predict() -> list[Figure]:
     x = generator.normal(size=(200, 20))
     estimator = LifelongClassifier(budget=Budget(steps=1))
     estimator.fit(x, x[:, 0] > 0, task="march")
-    own = partial(plainly, sequential(estimator.learner_, 1), torch.randn(1, 20), 500)
+    prepared = torch.randn(1, estimator.preparation_.inputs)
+    own = partial(plainly, sequential(estimator.learner_, 1), prepared, 500)
     by_estimator = partial(repeated, partial(estimator.predict, task="march"), x[:1], 500)
     return [
         figure("learner.predict, 1 row of 784 / bare forward pass", ratio(by_learner, bare), 3.0),
