@@ -157,7 +157,13 @@ def contents(learner: Learner) -> dict[str, Tensor]:
     own = {f"{k.name}.{n}": t for k in network.tasks for n, t in k.private.items()}
     stamps = {f"born.{group}": t for group, t in network.born.items()}
     memory = {f"memory.{name}": t for name, t in network.memory.items()}
-    return {name: t.clone() for name, t in {**network.shared, **own, **stamps, **memory}.items()}
+    patches = {
+        f"patch.{name}.{part}": getattr(patch, part)
+        for name, patch in network.patches().items()
+        for part in ("places", "values")
+    }
+    kept = {**network.shared, **own, **stamps, **memory, **patches}
+    return {name: t.clone() for name, t in kept.items()}
 
 
 class CountedExamples:

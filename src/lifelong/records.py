@@ -6,15 +6,30 @@ from typing import final
 
 import msgspec
 
+BYTES = 4  # of a parameter in float32
+
 
 @final
 @dataclass(frozen=True)
 class Capacity:
-    """Size of a network: parameters, non-zero parameters, multiply-adds per prediction."""
+    """Size of a network.
+
+    Attributes:
+        parameters: stored numbers.
+        nonzero: of these, those that are not zero.
+        multiply_adds: per prediction.
+        bytes: of everything that predictions need: the numbers, and the places of those that
+            overwrite others. If not given, four per parameter.
+    """
 
     parameters: int
     nonzero: int
     multiply_adds: int
+    bytes: int = -1
+
+    def __post_init__(self) -> None:
+        if self.bytes < 0:
+            object.__setattr__(self, "bytes", BYTES * self.parameters)
 
 
 @final
@@ -36,7 +51,7 @@ class GroupRecord(msgspec.Struct, frozen=True):
         selected: old units that the task's sparse head depends on (Algorithm 2).
         added: newcomers, including those dropped later (Algorithm 3).
         dropped: useless newcomers and copies.
-        split: old units that were duplicated (Algorithm 4).
+        split: old units that were duplicated (Algorithm 4 by units).
         drift: per old unit before the split, in the measure of sigma.
     """
 
@@ -50,12 +65,21 @@ class GroupRecord(msgspec.Struct, frozen=True):
 
 @final
 class TaskRecord(msgspec.Struct, frozen=True):
-    """One learned task: its number from 1, its units by group, its trainings in order."""
+    """One learned task: its number from 1, its units by group, its trainings in order.
+
+    Attributes:
+        changed: by name of a shared tensor, the entries that the task overwrites (Algorithm 4 by
+            weights).
+        parent: number of the task that it started from, 0 for the untrained network; None if the
+            method has no such choice.
+    """
 
     task: str
     number: int
     groups: dict[str, GroupRecord]
     stages: tuple[StageRecord, ...]
+    changed: dict[str, int] = {}
+    parent: int | None = None
 
     @property
     def loss(self) -> float:

@@ -23,7 +23,7 @@ from lifelong.networks.growing import GrowingNetwork
 from lifelong.networks.layout import Architecture
 from lifelong.networks.sharing import Sharing
 from lifelong.persistence.models import MANIFEST
-from lifelong.records import StageRecord, TaskRecord
+from lifelong.records import BYTES, StageRecord, TaskRecord
 from lifelong.tasks.streams import Stream
 from lifelong.tasks.task import Task, TaskError
 
@@ -259,7 +259,7 @@ def _summary(learner: Learner[Any], outcome: _Outcome, base: Architecture) -> Su
         auroc=_mean(outcome.scores, "auroc"),
         accuracy=_mean(outcome.scores, "accuracy"),
         forgetting=several.forgetting() if several is not None else None,
-        capacity=size.parameters / base.layout.parameters(outputs),
+        capacity=size.bytes / (BYTES * base.layout.parameters(outputs)),
         parameters=size.parameters,
         nonzero=size.nonzero,
         seconds=outcome.seconds,

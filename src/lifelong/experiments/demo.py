@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -23,7 +24,16 @@ from lifelong.training.budget import Budget
 BUDGET = Budget(steps=600, learning_rate=2e-3, check_every=20, patience=4)
 WIDTHS = (64, 32)
 REPORT = "report.html"
-SHOWN = ("DEN", "DNN-STL", "DNN-MTL", "DNN", "DNN-L2", "DNN-EWC", "DNN-Progressive")
+SHOWN = (
+    "DEN-auto",
+    "DEN",
+    "DNN-STL",
+    "DNN-MTL",
+    "DNN",
+    "DNN-L2",
+    "DNN-EWC",
+    "DNN-Progressive",
+)
 
 
 def demo(out: Path, *, seed: int = 0, tasks: int = 10) -> None:
@@ -57,11 +67,16 @@ def run(
         measure(
             METHODS[name].make(base, budget=budget, seed=seed),
             stream,
-            RunMetadata("digits", METHODS[name].about, command),
-            progress=progress,
+            RunMetadata("digits", METHODS[name].about, command, method=name),
+            progress=partial(_about, name, progress),
         )
         for name in SHOWN
     )
+
+
+def _about(name: str, progress: ProgressCallback, _learner: str, doing: str, done: int) -> None:
+    """Progress under the method's name; variants of DEN share a learner."""
+    progress(name, doing, done)
 
 
 def write(runs: Sequence[Run], out: Path) -> Path:

@@ -1,7 +1,7 @@
 """Pack finished runs into one compressed file per data set; migrate runs of version 0.1."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -91,15 +91,26 @@ def _packs(directory: Path) -> list[Path]:
 
 def _found(directory: Path) -> _Found:
     files: dict[Path, StoredRun] = {}
+    together: list[StoredRun] = []
     left_out: list[str] = []
     for file in sorted((directory / RUNS).glob("*/*.json")):
         try:
             files[file] = carried_over(read(file))
         except (StoredError, MethodError) as error:
             left_out.append(f"{file}: {error}" if isinstance(error, MethodError) else str(error))
-    packs = [read_pack(file) for file in _packs(directory)]
-    left_out += [line for each in packs for line in each.damaged]
-    return _Found(files, tuple(run for p in packs for run in p.runs.values()), tuple(left_out))
+    for file in _packs(directory):
+        found = read_pack(file)
+        left_out += found.damaged
+        together += [_carried_over_if_known(run) for run in found.runs.values()]
+    return _Found(files, tuple(together), tuple(left_out))
+
+
+def _carried_over_if_known(stored: StoredRun) -> StoredRun:
+    """A packed run of a method that is not installed here stays as it is."""
+    try:
+        return carried_over(stored)
+    except MethodError:
+        return stored
 
 
 def _write(out: Path, data: str, runs: Mapping[str, StoredRun]) -> Path:
@@ -111,18 +122,22 @@ def _write(out: Path, data: str, runs: Mapping[str, StoredRun]) -> Path:
 
 
 def carried_over(stored: StoredRun) -> StoredRun:
-    """A run with the current names of settings, and therefore a new key if any name changed.
+    """A run with the current settings, and therefore a new key if any name changed or was added.
 
-    Version 0.1 marked look-alike data only in the text of `source`.
+    A setting that was added has a default that does what was done before. Version 0.1 marked
+    look-alike data only in the text of `source`.
     """
     experiment, run = stored.experiment, stored.run
     kind = method_named(experiment.configuration.method).learner.settings_type
 
-    def renamed(settings: Mapping[str, Any]) -> dict[str, Any]:
-        return with_new_names(settings, kind)
+    def current(settings: Mapping[str, Any]) -> dict[str, Any]:
+        found = msgspec.convert(with_new_names(settings, kind), kind)
+        # Made anew, because msgspec leaves the defaults of what is missing out of the object.
+        complete = replace(found, budget=replace(found.budget))
+        return msgspec.json.decode(msgspec.json.encode(complete), type=dict[str, Any])
 
-    settings = renamed(experiment.configuration.settings)
+    settings = current(experiment.configuration.settings)
     configuration = msgspec.structs.replace(experiment.configuration, settings=settings)
     look_alike = run.look_alike or "look-alike" in run.source
-    run = msgspec.structs.replace(run, settings=renamed(run.settings), look_alike=look_alike)
+    run = msgspec.structs.replace(run, settings=current(run.settings), look_alike=look_alike)
     return StoredRun(Experiment(configuration.key, configuration, experiment.device), run)

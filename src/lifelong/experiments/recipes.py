@@ -156,6 +156,9 @@ FIGURE_3 = (
     "DNN-Progressive",
     "DEN",
     "DEN-Finetune",
+    "DEN-W",
+    "DEN-auto",
+    "DEN (paper)",
 )
 _IN_TURN = ("DNN", "DNN-L2", "DNN-EWC")
 _AS_IT_IS: Mapping[str, Any] = MappingProxyType({})
@@ -188,10 +191,10 @@ def figure3_cifar100(size: Size) -> Recipe:
         reduced=""
         if paper
         else "a network of 16-32-32 filters of 3 × 3 and 64 units instead of the modified AlexNet; "
-        "at most 600 steps per training, of 64 rows; the data is the paper's",
+        "batches of 64 rows; the data is the paper's",
         data=DataPlan("cifar-100", 10),
         network=alexnet if paper else small,
-        budget=Budget() if paper else Budget(steps=600, batch_size=64),
+        budget=Budget() if paper else Budget(batch_size=64),
         entries=_figure3(10, progressive=0.31, den={"initial_width": 1.0, "max_new_units": 0.15}),
     )
 
@@ -449,7 +452,9 @@ def _figure3(
         for limit in (0.03, 0.06, 0.25)
         for name in ("DEN", "DEN-Finetune")
     ]
-    return (*_at_base(progressive, den), *together, *scaled, *columns, *grown)
+    priced = [Entry("DEN-auto", CAPACITY, changes={"price": price}) for price in (0.05, 1.0, 3.0)]
+    kept = [Entry("DEN-W", CAPACITY, changes={"keep": keep}) for keep in (0.01, 0.1)]
+    return (*_at_base(progressive, den), *together, *scaled, *columns, *grown, *priced, *kept)
 
 
 def _plain(value: Any) -> dict[str, Any]:

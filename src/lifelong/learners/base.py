@@ -16,13 +16,18 @@ from rich.progress import Progress as Bars
 from rich.progress import TextColumn
 from torch import Tensor
 
-from lifelong.networks.growing import GrowingNetwork, LearnedTask, nonzero, parameters
+from lifelong.networks.growing import (
+    GrowingNetwork,
+    LearnedTask,
+    nonzero,
+    parameters,
+)
 from lifelong.networks.layout import Architecture, NetworkError, Tensors
 from lifelong.persistence.checkpoint import Checkpoint
 from lifelong.persistence.files import MOST_NAME, digest_of
 from lifelong.persistence.models import Attached, ModelFileError, checksum, not_finite, read, write
 from lifelong.printing import Terminal
-from lifelong.records import Capacity, TaskRecord
+from lifelong.records import BYTES, Capacity, TaskRecord
 from lifelong.tasks.task import (
     Array,
     Examples,
@@ -189,13 +194,28 @@ class Learner(ABC, Generic[S]):
             return Capacity(0, 0, 0)
         last = self.network.tasks[-1].name
         _, served = self._serve(as_of if as_of is not None else last)
-        kept = served.tensors if as_of is not None else self.network.everything()
-        return Capacity(parameters(kept), nonzero(kept), served.multiply_adds())
+        if as_of is not None:
+            kept = served.tensors
+            return Capacity(parameters(kept), nonzero(kept), served.multiply_adds())
+        stored = {**self.network.stored(), **self._serving_memory()}
+        kept = {n: tensor for n, tensor in stored.items() if tensor.is_floating_point()}
+        size = sum(tensor.nbytes for tensor in stored.values())
+        return Capacity(parameters(kept), nonzero(kept), served.multiply_adds(), size)
+
+    @final
+    def learning_bytes(self) -> int:
+        """Bytes of what is kept only to learn the next task, such as the importance of weights."""
+        serving = self._serving_memory()
+        return sum(t.nbytes for name, t in self.network.memory.items() if name not in serving)
+
+    def _serving_memory(self) -> Tensors:
+        """The part of the network's memory that predictions need."""
+        return {}
 
     @final
     def relative_capacity(self) -> float:
-        """Parameters relative to the base network with one head per task (DNN-MTL)."""
-        return self.capacity().parameters / self.network.base_parameters()
+        """Bytes relative to the base network with one head per task (DNN-MTL)."""
+        return self.capacity().bytes / (BYTES * self.network.base_parameters())
 
     @final
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:

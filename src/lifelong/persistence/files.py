@@ -36,7 +36,13 @@ MOST_TRAININGS = 10_000  # of one learning
 NOT_DECODED = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError, MemoryError)
 # What some network file systems answer who wants to lock; there one writes without.
 _CANNOT_LOCK = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL}
-_NUMBERS = {"F32": np.float32, "F64": np.float64, "I64": np.int64, "U8": np.uint8}
+_NUMBERS = {
+    "F16": np.float16,
+    "F32": np.float32,
+    "F64": np.float64,
+    "I64": np.int64,
+    "U8": np.uint8,
+}
 
 
 class TensorFileError(ValueError):

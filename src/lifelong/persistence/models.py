@@ -17,8 +17,16 @@ import msgspec
 import torch
 from torch import Tensor
 
-from lifelong.networks.growing import OWN, GrowingNetwork, LearnedTask
-from lifelong.networks.layout import Architecture, NetworkError
+from lifelong.networks.growing import (
+    BITS,
+    OWN,
+    ROOT,
+    GrowingNetwork,
+    LearnedTask,
+    root_tensors,
+)
+from lifelong.networks.layout import Architecture, NetworkError, put
+from lifelong.networks.patches import Patch, apply, old_region
 from lifelong.networks.sequential import (
     Convolution,
     Linear,
@@ -57,6 +65,9 @@ VERSION = 5
 OLDEST = 3  # version that is still read
 MANIFEST = "manifest.json"
 ATTACHED = "attached/"  # prefix of tensors that are not the network's
+MOST_UNTRAINED = 64  # entries of a network that is kept as its seed, per byte of its file
+_PATCH, _PLACES, _VALUES = "patch/", "/places", "/values"
+_MASK = f"memory/{BITS}"  # start of the name of a packed mask
 _TENSORS = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
 
 
@@ -75,6 +86,8 @@ class _Task(msgspec.Struct, forbid_unknown_fields=True):
     outputs: int
     private: list[str]
     first: int = 0
+    patched: list[str] = []
+    parent: int | None = None
 
 
 @final
@@ -83,6 +96,7 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
 
     Attributes:
         shapes: of the tensors in the file of tensors.
+        root: seed of the untrained network that tasks may start from.
         bytes, sha256: size and checksum of that file.
         attached: what a front end keeps with the model, such as what it knows of a table's columns;
             its tensors are in the same file.
@@ -103,6 +117,7 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
     bytes: int
     sha256: str
     attached: dict[str, Any] | None = None
+    root: int | None = None
     seal: str = ""
 
     @property
@@ -175,13 +190,14 @@ def write(
         architecture=_as_sequential(network.architecture),
         settings=msgspec.to_builtins(settings),
         born={group: stamps.tolist() for group, stamps in network.born.items()},
-        tasks=[_Task(t.name, t.kind, t.outputs, sorted(t.private), t.first) for t in network.tasks],
+        tasks=[_described(known) for known in network.tasks],
         memory=sorted(network.memory),
         records=list(records),
         shapes={name: list(tensor.shape) for name, tensor in tensors.items()},
         bytes=len(content),
         sha256=digest(content),
         attached=None if attached is None else msgspec.to_builtins(attached.facts),
+        root=network.root,
     ).sealed()
     text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
     _decoded(path / MANIFEST, text)  # refuses to write what could not be read again
@@ -199,6 +215,11 @@ def write(
             f"{path}: the model cannot be written: {error.strerror}; what was there before is "
             "there still, or this one is, whole: mend this, or save elsewhere"
         ) from error
+
+
+def _described(known: LearnedTask) -> _Task:
+    private, patched = sorted(known.private), sorted(known.patches)
+    return _Task(known.name, known.kind, known.outputs, private, known.first, patched, known.parent)
 
 
 def _refuse_another(path: Path, mine: Collection[str]) -> None:
@@ -225,8 +246,10 @@ def _drop_files_but(path: Path, kept: str) -> None:
 def checksum(network: GrowingNetwork) -> str:
     """Checksum of all that was learned."""
     births = {f"born/{group}": stamps for group, stamps in network.born.items()}
-    tasks = [(known.name, known.kind.value, known.outputs) for known in network.tasks]
-    return digest(repr(tasks).encode(), digest_of({**_tensors(network), **births}).encode())
+    tasks = repr([(known.name, known.kind.value, known.outputs) for known in network.tasks])
+    if network.root is not None:
+        tasks += repr((network.root, [known.parent for known in network.tasks]))
+    return digest(tasks.encode(), digest_of({**_tensors(network), **births}).encode())
 
 
 def not_finite(network: GrowingNetwork) -> str | None:
@@ -309,7 +332,8 @@ def _check_limits(manifest: Manifest) -> None:
     require_at_most(MOST_TENSORS, "tensors", len(shapes))
     require_at_most(MOST_DIMS, "sizes in a shape", max(map(len, shapes.values()), default=0))
     require_named([manifest.method, *manifest.born, *manifest.memory, *shapes])
-    require_named(name for task in manifest.tasks for name in (task.name, *task.private))
+    named = ((task.name, *task.private, *task.patched) for task in manifest.tasks)
+    require_named(name for names in named for name in names)
     sizes = [size for shape in shapes.values() for size in shape]
     require_at_most(MOST_SIZE, "places on an axis", max(sizes, default=0))
     if min(sizes, default=0) < 0:
@@ -324,7 +348,8 @@ def _in_this_version(members: dict[str, Any]) -> dict[str, Any]:
 
 def _read_tensors(file: Path, manifest: Manifest) -> dict[str, Tensor]:
     # Nothing is read that is larger than it says, and nothing says more than it has.
-    if 4 * sum(map(math.prod, manifest.shapes.values())) > manifest.bytes:
+    entries = {name: math.prod(shape) for name, shape in manifest.shapes.items()}
+    if sum(_least_size(name) * count for name, count in entries.items()) > manifest.bytes:
         raise ModelFileError(f"{file}: too small for the tensors that the manifest lists")
     content = _content(file, size=manifest.bytes)
     if digest(content) != manifest.sha256:
@@ -336,6 +361,13 @@ def _read_tensors(file: Path, manifest: Manifest) -> dict[str, Tensor]:
     if {name: list(tensor.shape) for name, tensor in tensors.items()} != manifest.shapes:
         raise ModelFileError(f"{file}: holds other tensors than the manifest lists")
     return tensors
+
+
+def _least_size(name: str) -> int:
+    """Bytes that an entry of this tensor takes at least."""
+    if name.startswith(_MASK):
+        return 1
+    return 4 if not name.startswith(_PATCH) else 1 if name.endswith(_PLACES) else 2
 
 
 def _content(file: Path, *, size: int | None = None, most: int | None = None) -> bytes:
@@ -382,13 +414,7 @@ def _check_sequential(sequential: Sequential) -> None:
 
 
 def _tensors(network: GrowingNetwork) -> dict[str, Tensor]:
-    private = {
-        f"task/{number}/{name}": tensor
-        for number, known in enumerate(network.tasks, 1)
-        for name, tensor in known.private.items()
-    }
-    memory = {f"memory/{name}": t for name, t in network.memory.items()}
-    return {f"shared/{name}": t for name, t in network.shared.items()} | private | memory
+    return network.stored() | {f"memory/{name}": t for name, t in network.memory.items()}
 
 
 def _network(manifest: Manifest, tensors: Mapping[str, Tensor]) -> GrowingNetwork:
@@ -396,11 +422,14 @@ def _network(manifest: Manifest, tensors: Mapping[str, Tensor]) -> GrowingNetwor
     _check_sequential(architecture)
     _check_tasks(manifest)
     # In the order of the layout and not of the file: random numbers are drawn tensor by tensor.
+    births = _births(manifest)
     shared = {
         name: tensors[f"shared/{name}"]
         for name in architecture.layout.tensors
         if f"shared/{name}" in tensors
     }
+    if manifest.root is not None and manifest.tasks:
+        shared = _rooted(manifest, births, tensors)
     place = {name: place for place, name in enumerate(architecture.layout.tensors)}
     tasks = tuple(
         LearnedTask(
@@ -409,14 +438,61 @@ def _network(manifest: Manifest, tensors: Mapping[str, Tensor]) -> GrowingNetwor
             task.outputs,
             {n: tensors[f"task/{number}/{n}"] for n in sorted(task.private, key=place.__getitem__)},
             task.first,
+            _patches(tensors, number, sorted(task.patched, key=place.__getitem__)),
+            task.parent,
         )
         for number, task in enumerate(manifest.tasks, 1)
     )
     memory = {name: tensors[f"memory/{name}"] for name in manifest.memory}
-    network = GrowingNetwork(architecture, shared, _births(manifest), tasks, memory)
+    network = GrowingNetwork(architecture, shared, births, tasks, memory, manifest.root)
     if len(_tensors(network)) != len(tensors):
         raise NetworkError("there are tensors that belong to no task")
     return network
+
+
+def _rooted(
+    manifest: Manifest, births: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """The shared tensors of a network that is kept as its seed, with units that were born later."""
+    architecture, layout = manifest.architecture, manifest.architecture.layout
+    names = [name for name, spec in layout.tensors.items() if spec.owner == "shared"]
+    root, now = (
+        layout.widths({g: int((born <= last).sum()) for g, born in births.items()}, 0)
+        for last in (1, len(manifest.tasks))
+    )
+    _require_affordable(manifest, sum(math.prod(layout.tensors[n].shape(now)) for n in names))
+    assert manifest.root is not None
+    untrained = root_tensors(architecture, names, root, manifest.root)
+    device, shared = next(iter(tensors.values())).device, {}
+    for name, values in untrained.items():
+        whole = torch.zeros(layout.tensors[name].shape(now), device=device)
+        put(whole, old_region(layout.tensors[name], root, now), values.to(device))
+        part = f"{_PATCH}{ROOT}/{name}"
+        if part + _PLACES in tensors:
+            patch = Patch(tensors[part + _PLACES].cpu(), tensors[part + _VALUES])
+            patch.require_within(whole.numel())
+            _require_finite(patch, name)
+            apply(patch, whole, layout.tensors[name], now, now)
+        shared[name] = whole
+    return shared
+
+
+def _require_affordable(manifest: Manifest, entries: int) -> None:
+    """Refuse a network that is far larger than its file: task 1 has changed most of the root."""
+    if entries > MOST_UNTRAINED * max(1, manifest.bytes):
+        raise NetworkError(
+            f"{entries:,} weights are too many for a file of {manifest.bytes:,} bytes"
+        )
+
+
+def _patches(
+    tensors: Mapping[str, Tensor], number: int, names: Collection[str]
+) -> dict[str, Patch]:
+    parts = {name: f"{_PATCH}{number}/{name}" for name in names}
+    return {
+        name: Patch(tensors[part + _PLACES].cpu(), tensors[part + _VALUES])
+        for name, part in parts.items()
+    }
 
 
 def _check_tasks(manifest: Manifest) -> None:
@@ -427,6 +503,7 @@ def _check_tasks(manifest: Manifest) -> None:
         raise NetworkError("there is a task without outputs")
     if any(task.first not in (0, 1) for task in manifest.tasks):
         raise NetworkError("there is a task whose classes are numbered neither from 0 nor from 1")
+    _check_parents(manifest)
     numbers = [record.number for record in manifest.records]
     if any(not 1 <= number <= len(names) for number in numbers):
         raise NetworkError("there is a record of a task that was not learned")
@@ -437,6 +514,17 @@ def _check_tasks(manifest: Manifest) -> None:
             raise NetworkError(
                 f"the record of task {record.number} is not about the network's groups"
             )
+
+
+def _check_parents(manifest: Manifest) -> None:
+    first = 1 if manifest.root is None else ROOT
+    for number, task in enumerate(manifest.tasks, 1):
+        if task.parent is not None and not first <= task.parent < number:
+            raise NetworkError(f"task {task.name!r} starts from a task that was not there")
+        if task.patched and number == 1 and manifest.root is None:
+            raise NetworkError("the first task cannot change weights that were there before it")
+    if manifest.root is not None and not 0 <= manifest.root < 2**64:
+        raise NetworkError(f"{manifest.root} is not the seed of an untrained network")
 
 
 def _births(manifest: Manifest) -> dict[str, Tensor]:
@@ -461,6 +549,8 @@ def _check_shapes(network: GrowingNetwork, private_shape: PrivateShape) -> None:
             raise NetworkError(f"the tensors of task {known.name!r} are not those of its network")
         for name, tensor in known.private.items():
             _check_shape(tensor, private_shape(network, number, name), name)
+        for name, patch in known.patches.items():
+            _check_patch(network, number, name, patch)
     hidden = {group: len(stamps) for group, stamps in network.born.items()}
     outputs = {known.outputs for known in network.tasks}
     if len(outputs) > 1 and not private.issuperset(layout.task_owned):
@@ -471,13 +561,29 @@ def _check_shapes(network: GrowingNetwork, private_shape: PrivateShape) -> None:
     for name, tensor in network.memory.items():
         free = tensor.ndim == 0 or name.startswith(OWN)  # a count, or of the method's own shape
         about = tensor if free else network.shared[name.rpartition("/")[2]]
-        _check_shape(tensor, tuple(about.shape), name)
+        dtype = torch.uint8 if name.startswith(BITS) else torch.float32
+        _check_shape(tensor, tuple(about.shape), name, dtype)
 
 
-def _check_shape(tensor: Tensor, expected: tuple[int, ...], name: str) -> None:
-    if tuple(tensor.shape) != expected or tensor.dtype != torch.float32:
+def _check_patch(network: GrowingNetwork, number: int, name: str, patch: Patch) -> None:
+    if name not in network.shared:
+        raise NetworkError(f"there is a patch of {name}, which no task shares")
+    patch.require_within(network.entries(name, max(1, number - 1)))
+    _require_finite(patch, name)
+
+
+def _require_finite(patch: Patch, name: str) -> None:
+    if not bool(torch.isfinite(patch.values).all()):
+        raise NetworkError(f"a patch of {name} holds numbers that are not finite")
+
+
+def _check_shape(
+    tensor: Tensor, expected: tuple[int, ...], name: str, dtype: torch.dtype = torch.float32
+) -> None:
+    if tuple(tensor.shape) != expected or tensor.dtype != dtype:
+        wanted = str(dtype).removeprefix("torch.")
         raise NetworkError(
-            f"{name} is {tensor.dtype} of shape {tuple(tensor.shape)}, not float32 of {expected}"
+            f"{name} is {tensor.dtype} of shape {tuple(tensor.shape)}, not {wanted} of {expected}"
         )
     if not bool(torch.isfinite(tensor).all()):
         raise NetworkError(f"{name} holds numbers that are not finite")

@@ -1,10 +1,11 @@
 """The budget of a training, and the checks that all settings classes share."""
 
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from functools import wraps
-from typing import Any, TypeVar, final
+from math import ceil
+from typing import Any, Literal, TypeVar, final
 
 import numpy as np
 
@@ -50,7 +51,7 @@ def renamed(**names: str) -> Callable[[type[T]], type[T]]:
 
         @wraps(initialise)
         def checked(self: T, *args: Any, **given: Any) -> None:
-            for old in sorted(names.keys() & given.keys()):
+            for old in sorted(names.keys() & given.keys() - set(_fields(cls))):
                 raise SettingError(
                     f"{cls.__name__} has no setting {old!r} any more: it is called {names[old]!r}"
                 )
@@ -63,9 +64,17 @@ def renamed(**names: str) -> Callable[[type[T]], type[T]]:
     return decorate
 
 
+def _fields(cls: type[Any]) -> Collection[str]:
+    return getattr(cls, "__dataclass_fields__", {})
+
+
 def with_new_names(settings: Mapping[str, Any], kind: type[Any]) -> dict[str, Any]:
-    """Settings from a file, with old names replaced by the current ones."""
-    names, kinds = getattr(kind, "renamed", {}), {"budget": Budget}
+    """Settings from a file, with old names replaced by the current ones.
+
+    Where the new name is there as well, the old one has a new meaning.
+    """
+    old, kinds = getattr(kind, "renamed", {}), {"budget": Budget}
+    names = {name: new for name, new in old.items() if new not in settings}
     return {
         names.get(name, name): with_new_names(value, kinds[name])
         if name in kinds and isinstance(value, dict)
@@ -83,11 +92,16 @@ class Budget:
     Attributes:
         steps: maximum number of steps.
         batch_size: rows per step; all rows if there are fewer.
-        learning_rate: of Adam, and the step size of the proximal maps.
+        learning_rate: of the optimiser, and the step size of the proximal maps.
         check_every: steps between two validations.
         patience: validations without improvement before the learning rate decays.
         lr_decays: number of decays; training ends when patience runs out after the last one.
         lr_decay: factor by which the learning rate is multiplied.
+        epochs: passes over the rows in place of `steps`; if it is None, `steps` holds. Of several
+            tasks together, passes over the largest.
+        optimizer: "adam", or "sgd" with this `momentum`.
+        momentum: of SGD.
+        weight_decay: times each entry that may move, added to its gradient.
     """
 
     steps: int = 6000
@@ -97,6 +111,10 @@ class Budget:
     patience: int = 5
     lr_decays: int = 1
     lr_decay: float = 0.3
+    epochs: int | None = None
+    optimizer: Literal["adam", "sgd"] = "adam"
+    momentum: float = 0.0
+    weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
         plain_numbers(self)
@@ -109,6 +127,23 @@ class Budget:
         )
         require("learning_rate", self.learning_rate, "above 0", lambda v: v > 0)
         require("lr_decay", self.lr_decay, "above 0 and below 1", lambda v: 0 < v < 1)
+        if self.epochs is not None:
+            whole = "a whole number above 0, or None"
+            require("epochs", self.epochs, whole, lambda v: _whole(v) and v > 0)
+        require_one_of("optimizer", self.optimizer, ("adam", "sgd"))
+        require("momentum", self.momentum, "0 or more and below 1", lambda v: 0 <= v < 1)
+        require("weight_decay", self.weight_decay, "0 or more", lambda v: v >= 0)
+        if self.momentum and self.optimizer == "adam":
+            raise SettingError(
+                f"momentum is SGD's, not {self.momentum!r} with Adam, which has its own; use "
+                "optimizer='sgd', or momentum=0"
+            )
+
+    def in_steps(self, rows: int) -> "Budget":
+        """The same budget for a training on so many rows, with its epochs as steps."""
+        if self.epochs is None:
+            return self
+        return replace(self, steps=self.epochs * ceil(rows / self.batch_size), epochs=None)
 
 
 def require_one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

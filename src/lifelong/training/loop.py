@@ -1,9 +1,10 @@
 """The training loop: the only place with an optimiser.
 
-`solve` minimises the mean loss over rows plus penalties. Each step is an Adam step on the gradient
-of the loss, then the proximal map of each penalty with the learning rate as step size, which makes
-zeros exact. Adam rescales each coordinate and the map does not, so the strength of a penalty is
-relative to a gradient of typical size, whatever the scale of the loss.
+`solve` minimises the mean loss over rows plus penalties. Each step is a step of Adam, or of SGD if
+the budget says so, on the gradient of the loss; then the proximal map of each penalty with the
+learning rate as step size, which makes zeros exact. Adam rescales each coordinate and the map does
+not, so the strength of a penalty is relative to a gradient of typical size, whatever the scale of
+the loss.
 A quadratic pull towards old weights is smooth: its gradient is added to that of the loss before
 Adam, so that both are rescaled alike.
 
@@ -27,7 +28,14 @@ from lifelong.persistence.checkpoint import Checkpoint, StageSnapshot
 from lifelong.records import StageRecord
 from lifelong.tasks.task import Examples, Kind
 from lifelong.training.budget import Budget
-from lifelong.training.optimizer import Adam, Batches, Best, Passes, gradient_of, under
+from lifelong.training.optimizer import (
+    Batches,
+    Best,
+    Passes,
+    gradient_of,
+    optimizer_for,
+    under,
+)
 from lifelong.training.penalties import Penalty, Quadratic
 from lifelong.training.snapshots import (
     LoopState,
@@ -51,12 +59,18 @@ class TrainingError(ArithmeticError):
 @final
 @dataclass(frozen=True, eq=False)
 class TaskObjective:
-    """The objective of one task: forward pass, loss, training and validation rows."""
+    """The objective of one task: forward pass, loss, training and validation rows.
+
+    Attributes:
+        validated: the forward pass in validation, if it is another than in training: that of the
+            network which will be kept, where training relaxes it.
+    """
 
     forward: Callable[[Tensors, Any], Tensor]
     loss: Loss
     train: Batches
     valid: Batches
+    validated: Callable[[Tensors, Any], Tensor] | None = field(default=None, kw_only=True)
 
 
 class StepHook(Protocol):
@@ -174,7 +188,8 @@ def solve(
     checkpoint = context.checkpoint
     saved = checkpoint.turn(problem.stage) if checkpoint is not None else None
     if saved is not None and saved.ended:
-        return _solution_in(saved, problem, generator)
+        return _solution_in(saved, problem, budget, generator)
+    budget = budget.in_steps(max(len(objective.train) for objective in problem.objectives))
     training = _Loop(problem, budget, generator)
     context.tell(StageBegan(problem.stage, budget.steps))
     if saved is None:
@@ -201,10 +216,12 @@ def _snapshot_of(solution: Solution, problem: Problem, generator: torch.Generato
     return snapshot_of(problem.stage, outcome, parts, generator)
 
 
-def _solution_in(snapshot: StageSnapshot, problem: Problem, generator: torch.Generator) -> Solution:
+def _solution_in(
+    snapshot: StageSnapshot, problem: Problem, budget: Budget, generator: torch.Generator
+) -> Solution:
     """The solution of a training that ended before the restart."""
     moved = {name: torch.empty_like(problem.tensors[name].detach()) for name in problem.movable}
-    adam = {} if problem.adam is None else Adam(moved, problem.adam).state()
+    adam = {} if problem.adam is None else optimizer_for(budget, moved, problem.adam).state()
     fill({"now": moved, "hook": _hook_state(problem), "adam": adam}, snapshot)
     set_generator(generator, snapshot)
     outcome = facts_in(snapshot, Outcome)
@@ -233,9 +250,9 @@ def validation_loss(objectives: Sequence[TaskObjective], tensors: Tensors) -> fl
 
 
 def _mean_loss(objective: TaskObjective, tensors: Tensors) -> float:
+    forward = objective.validated or objective.forward
     sums = [
-        objective.loss(objective.forward(tensors, x), y) * len(y)
-        for x, y in objective.valid.batches(4096)
+        objective.loss(forward(tensors, x), y) * len(y) for x, y in objective.valid.batches(4096)
     ]
     return float(torch.stack(sums).sum()) / len(objective.valid)
 
@@ -259,7 +276,7 @@ class _Loop:
         ]
         self.at = LoopState(budget.learning_rate)
         self._best = Best(self._state())
-        self._adam = Adam(self._moving, problem.adam)
+        self._optimizer = optimizer_for(budget, self._moving, problem.adam)
 
     def start(self) -> Validated:
         """Record the initial tensors as the first candidate."""
@@ -298,7 +315,7 @@ class _Loop:
     def solution(self) -> Solution:
         self._best.put_back()
         tensors = {name: tensor.detach() for name, tensor in self.tensors.items()}
-        adam = {} if self._problem.adam is None else self._adam.state()
+        adam = {} if self._problem.adam is None else self._optimizer.state()
         return Solution(tensors, self._best.loss, self.at.taken, self._seconds(), adam)
 
     def snapshot(self) -> StageSnapshot:
@@ -310,7 +327,7 @@ class _Loop:
         parts = {
             "now": self._state(),
             "best": self._best.kept,
-            "adam": self._adam.state(),
+            "adam": self._optimizer.state(),
             "pass": {str(number): one.began for number, one in enumerate(self._passes)},
         }
         return snapshot_of(self._problem.stage, at, parts, self._generator)
@@ -329,7 +346,7 @@ class _Loop:
         self._since -= self.at.seconds
         self._best.loss = self.at.best
         self._restart()
-        state = {"now": self._state(), "best": self._best.kept, "adam": self._adam.state()}
+        state = {"now": self._state(), "best": self._best.kept, "adam": self._optimizer.state()}
         fill(state, snapshot)
         starts = [torch.zeros_like(self._generator.get_state()) for _ in self._passes]
         fill({"pass": {str(number): start for number, start in enumerate(starts)}}, snapshot)
@@ -343,7 +360,7 @@ class _Loop:
 
     def _restart(self) -> None:
         """Reset the optimiser; the tensors stay as they are."""
-        self._adam = Adam(self._moving, None if self._problem.adam is None else {})
+        self._optimizer = optimizer_for(self._budget, self._moving)
 
     def _state(self) -> dict[str, Tensor]:
         """Everything that a step changes, except the optimiser state."""
@@ -373,9 +390,17 @@ class _Loop:
         for name, pull in self._problem.pulls.items():
             tensor = self._moving[name]
             gradient_of(tensor).addcmul_(pull.weight, tensor - pull.center)
-        self._adam.step(rate)
+        if self._budget.weight_decay:
+            self._decay_weights(self._budget.weight_decay)
+        self._optimizer.step(rate)
         if hook is not None:
             hook.after_step(self._moving)
+
+    def _decay_weights(self, strength: float) -> None:
+        """Only of entries that may move: the others stay bit-exactly as they are."""
+        for name, tensor in self._moving.items():
+            mask = self._masks.get(name)
+            gradient_of(tensor).add_(tensor if mask is None else tensor * mask, alpha=strength)
 
 
 def _apply(penalty: Penalty, tensor: Tensor, mask: Tensor | None, step: float) -> None:

@@ -17,6 +17,7 @@ from lifelong.training.loop import (
     TaskObjective,
     TrainingContext,
     loss_of,
+    objective,
     solve,
     validation_loss,
 )
@@ -44,7 +45,15 @@ def train_multitask(
 
 def multitask_loss(known: GrowingNetwork, tasks: Sequence[Task]) -> float:
     """Mean validation loss of these tasks."""
-    return validation_loss(_objectives(known, tasks), known.everything())
+    _objectives(known, tasks)  # refuses other data
+    losses = [_loss_as_of(known, known.numbers[task.name], task) for task in tasks]
+    return sum(losses) / len(losses)
+
+
+def _loss_as_of(known: GrowingNetwork, number: int, task: Task) -> float:
+    view = known.as_of(number)
+    rows = (to_device(part, view.device) for part in (task.train, task.valid))
+    return validation_loss([objective(view.architecture, task.kind, *rows)], view.tensors)
 
 
 def _objectives(known: GrowingNetwork, tasks: Sequence[Task]) -> list[TaskObjective]:
@@ -68,11 +77,13 @@ def share_all_units(known: GrowingNetwork) -> GrowingNetwork:
     receive from later ones.
     """
     tasks = tuple(
-        replace(one, private=known.without_stamps(number).only(one.private))
+        replace(
+            one, private=known.without_stamps(number).only(one.private), patches={}, parent=None
+        )
         for number, one in enumerate(known.tasks, 1)
     )
     born = {group: torch.ones_like(stamps) for group, stamps in known.born.items()}
-    return replace(known, born=born, tasks=tasks)
+    return replace(known, shared=known.current, born=born, tasks=tasks, root=None)
 
 
 def shrink_and_perturb(

@@ -29,6 +29,7 @@ from torch import Tensor
 from lifelong.tasks.task import Kind
 
 TOLERANCE = 1e-3  # of mu_max
+MANY_ROWS = 16  # per feature: from there on a pass over the rows is what costs
 NOTHING = 1e-12  # a mu_max this small is rounding error: no feature correlates with the labels
 
 
@@ -37,19 +38,29 @@ NOTHING = 1e-12  # a mu_max this small is rounding error: no feature correlates 
 class SparseHead:
     """A solved head: one row of weights and one bias per output.
 
-    `gap` is the largest violation of the optimality condition, as a share of mu_max.
+    `gap` is the largest violation of the optimality condition, as a share of mu_max; `steps` is the
+    number of Newton steps that it took.
     """
 
     weight: Tensor
     bias: Tensor
     mu_max: Tensor
     gap: float
+    steps: int = 0
 
 
 def fit_sparse_head(
-    features: Tensor, labels: Tensor, kind: Kind, outputs: int, strength: float
+    features: Tensor,
+    labels: Tensor,
+    kind: Kind,
+    outputs: int,
+    strength: float,
+    warm: SparseHead | None = None,
 ) -> SparseHead:
-    """Solve Equation 3 with mu = strength * mu_max."""
+    """Solve Equation 3 with mu = strength * mu_max.
+
+    `warm` is the solution for another strength, from which classes start.
+    """
     columns, mean = _centred(features)
     strength = min(strength, 1.0)  # from mu_max on the head is zero
     if kind is not Kind.CLASSES:
@@ -58,14 +69,21 @@ def fit_sparse_head(
         weight = torch.stack([part.weight for part in parts])
         bias = torch.stack([part.bias for part in parts])
         mu_max = torch.stack([part.mu_max for part in parts])
-        gap = max(part.gap for part in parts)
+        gap, steps = max(part.gap for part in parts), sum(part.steps for part in parts)
     else:
-        fit = _fit_classes(columns, F.one_hot(labels, outputs).double().T.contiguous(), strength)
-        weight, bias, mu_max, gap = fit.weight, fit.bias, fit.mu_max, fit.gap
+        hits = F.one_hot(labels, outputs).double().T.contiguous()
+        fit = _fit_classes(columns, hits, strength, None if warm is None else _joined(warm, mean))
+        weight, bias, mu_max, gap, steps = fit.weight, fit.bias, fit.mu_max, fit.gap, fit.steps
     bias = bias - weight @ mean
     # Contiguous, as after saving and loading: the memory layout may affect rounding.
     weight = weight.to(features.dtype).contiguous()
-    return SparseHead(weight, bias.to(features.dtype), mu_max, gap)
+    return SparseHead(weight, bias.to(features.dtype), mu_max, gap, steps)
+
+
+def _joined(head: SparseHead, mean: Tensor) -> Tensor:
+    """A head as the matrix of coordinates that is solved for, on centred features."""
+    weight = head.weight.double()
+    return torch.cat([weight, (head.bias.double() + weight @ mean)[:, None]], dim=1).T.contiguous()
 
 
 def _centred(features: Tensor) -> tuple[Tensor, Tensor]:
@@ -105,7 +123,7 @@ def _fit_binary(columns: Tensor, y: Tensor, strength: float) -> SparseHead:
         loss = F.binary_cross_entropy_with_logits(v @ columns, y)
         return loss + (thresholds * v.abs()).sum()
 
-    scale = float(mu_max)
+    scale, steps = float(mu_max), 0
     for _ in range(50):
         p = torch.sigmoid(v @ columns)
         gradient = columns @ (p - y) / rows
@@ -115,7 +133,8 @@ def _fit_binary(columns: Tensor, y: Tensor, strength: float) -> SparseHead:
         model = _Curvature((columns * (p * (1 - p))) @ columns.T / rows)
         goal = model.lowest(v, gradient, thresholds, TOLERANCE * scale / 10)
         v = _backtrack(objective, v, goal)
-    return SparseHead(v[:-1], v[-1], mu_max, gap)
+        steps += 1
+    return SparseHead(v[:-1], v[-1], mu_max, gap, steps)
 
 
 def _lasso(columns: Tensor) -> Callable[[Tensor, float], SparseHead]:
@@ -157,11 +176,10 @@ def _backtrack(objective: Callable[[Tensor], Tensor], v: Tensor, goal: Tensor) -
     return v
 
 
-def _fit_classes(columns: Tensor, hits: Tensor, strength: float) -> SparseHead:
-    """Accelerated proximal steps in the metric of half the features' Gram matrix, which bounds the
-    curvature of a softmax: correlated features do not slow it down, and a step needs one pass over
-    the rows.
-    """
+def _fit_classes(
+    columns: Tensor, hits: Tensor, strength: float, warm: Tensor | None = None
+) -> SparseHead:
+    """By the features' Gram matrix if there are many rows per feature, else by Newton steps."""
     rows = hits.shape[1]
     share = hits.mean(dim=1)
     mu_max = (columns[:-1] @ (share[:, None] - hits).T).abs().max() / rows
@@ -170,19 +188,138 @@ def _fit_classes(columns: Tensor, hits: Tensor, strength: float) -> SparseHead:
     v[-1] = share.clamp_min(1 / (2 * rows)).log()
     if strength == 1 or mu_max <= NOTHING:
         return SparseHead(v[:-1].T, v[-1], mu_max, 0.0)
-    scale, model = float(mu_max), _Curvature(columns @ columns.T / (2 * rows))
+    problem = _Softmax(columns, hits, thresholds)
+    solver = _by_gram if rows > MANY_ROWS * len(columns) else _by_newton
+    v, steps = solver(problem, v if warm is None else warm, float(mu_max))
+    gap = problem.gap(v) / float(mu_max)
+    return SparseHead(v[:-1].T, v[-1], mu_max, gap, steps)
 
-    def slope(u: Tensor) -> Tensor:
-        return columns @ (torch.softmax(u.T @ columns, dim=0) - hits).T / rows
 
-    def gap(u: Tensor) -> float:
-        return _violation(u, slope(u), thresholds) / scale
+def _by_gram(problem: "_Softmax", v: Tensor, scale: float) -> tuple[Tensor, int]:
+    """Accelerated proximal steps in the metric of half the features' Gram matrix, which bounds the
+    curvature of a softmax: correlated features do not slow it down, and a step needs one pass over
+    the rows.
+    """
+    columns, thresholds = problem.columns, problem.thresholds
+    model = _Curvature(columns @ columns.T / (2 * columns.shape[1]))
+    steps = 0
 
     def advance(u: Tensor) -> Tensor:
-        return model.lowest(u, slope(u), thresholds, TOLERANCE * scale / 10)
+        nonlocal steps
+        steps += 1
+        slope = problem.gradient(problem.probabilities(u))
+        return model.lowest(u, slope, thresholds, TOLERANCE * scale / 10)
 
-    v = _accelerated(advance, v, model.product, lambda u: gap(u) <= TOLERANCE, 5, 5000)
-    return SparseHead(v[:-1].T, v[-1], mu_max, gap(v))
+    def done(u: Tensor) -> bool:
+        return problem.gap(u) <= TOLERANCE * scale
+
+    return _accelerated(advance, v, model.product, done, 5, 5000), steps
+
+
+def _by_newton(problem: "_Softmax", v: Tensor, scale: float) -> tuple[Tensor, int]:
+    """Newton steps on the coordinates that are not held at zero, within their orthant.
+
+    The curvature is never formed: with many classes and features it is larger than the data. A step
+    that would change a sign ends at zero.
+    """
+    value, steps = problem.value(v), 0
+    for _ in range(200):
+        probabilities = problem.probabilities(v)
+        gradient = problem.gradient(probabilities)
+        gap = _violation(v, gradient, problem.thresholds) / scale
+        if gap <= TOLERANCE:
+            break
+        orthant = _orthant(v, gradient, problem.thresholds)
+        slope = torch.where(orthant != 0, gradient + problem.thresholds * orthant, 0.0)
+        precision = min(0.1, math.sqrt(gap))
+        direction = problem.newton_direction(probabilities, slope, orthant != 0, precision)
+        v, lower = problem.search(v, direction, orthant, value, float((slope * direction).sum()))
+        if not lower < value:
+            break
+        value, steps = lower, steps + 1
+    return v, steps
+
+
+def _orthant(v: Tensor, gradient: Tensor, thresholds: Tensor) -> Tensor:
+    """Signs of the coordinates that may move; 0 for those that stay zero.
+
+    The intercepts, which have no threshold, are free whatever their sign; 1 stands for that.
+    """
+    leaving = torch.where(gradient.abs() > thresholds, -gradient.sign(), 0.0)
+    signs = torch.where(v != 0, v.sign(), leaving)
+    signs[-1] = 1
+    return signs
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Softmax:
+    """Mean cross-entropy of `v.T @ columns` plus l1, as a function of v (feature, class)."""
+
+    columns: Tensor
+    hits: Tensor
+    thresholds: Tensor
+
+    def value(self, v: Tensor) -> float:
+        logits = v.T @ self.columns
+        loss = torch.logsumexp(logits, dim=0) - (logits * self.hits).sum(dim=0)
+        return float(loss.mean() + (self.thresholds * v.abs()).sum())
+
+    def probabilities(self, v: Tensor) -> Tensor:
+        return torch.softmax(v.T @ self.columns, dim=0)
+
+    def gap(self, v: Tensor) -> float:
+        """Largest violation of the optimality condition."""
+        return _violation(v, self.gradient(self.probabilities(v)), self.thresholds)
+
+    def gradient(self, probabilities: Tensor) -> Tensor:
+        """Of the cross-entropy alone."""
+        return self.columns @ (probabilities - self.hits).T / self.hits.shape[1]
+
+    def newton_direction(self, p: Tensor, slope: Tensor, free: Tensor, precision: float) -> Tensor:
+        """Solve curvature @ direction = -slope by conjugate gradients on the free coordinates,
+        preconditioned by the diagonal of the curvature.
+        """
+        rows = self.hits.shape[1]
+        diagonal = self.columns.square() @ (p * (1 - p)).T / rows
+        ridge = 1e-6 * float(diagonal[:-1].mean()) + 1e-12  # for features of dead units
+        inverse = torch.where(free, 1 / (diagonal + ridge), 0.0)
+
+        def curved(d: Tensor) -> Tensor:
+            weighted = p * (d.T @ self.columns)
+            product = self.columns @ (weighted - p * weighted.sum(dim=0)).T / rows
+            return torch.where(free, product + ridge * d, 0.0)
+
+        direction, residual = torch.zeros_like(slope), -slope
+        scaled = inverse * residual
+        ahead, size = scaled.clone(), float((residual * scaled).sum())
+        enough = precision**2 * size
+        for _ in range(60):
+            along = curved(ahead)
+            share = size / float((ahead * along).sum())
+            direction += share * ahead
+            residual -= share * along
+            scaled = inverse * residual
+            smaller = float((residual * scaled).sum())
+            if smaller <= enough:
+                break
+            ahead, size = scaled + smaller / size * ahead, smaller
+        return direction
+
+    def search(
+        self, v: Tensor, direction: Tensor, orthant: Tensor, value: float, slope: float
+    ) -> tuple[Tensor, float]:
+        """Halve the step until the value falls enough; v itself if it never does."""
+        share = 1.0
+        while share > 1e-8:
+            candidate = v + share * direction
+            features = candidate[:-1]
+            features[features.sign() * orthant[:-1] < 0] = 0.0
+            lower = self.value(candidate)
+            if lower <= value + 1e-4 * share * slope:
+                return candidate, lower
+            share /= 2
+        return v, value
 
 
 @final

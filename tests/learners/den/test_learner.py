@@ -42,6 +42,16 @@ lossless = st.one_of(
     st.just(
         {"sigma": 0.0, "below_sigma": "keep", "drift": "absolute", "lam": 0.1, "distillation": 0}
     ),
+    st.builds(
+        lambda keep, expand: {"split": "weights", "keep": keep, "expand": expand},
+        st.sampled_from([0.0, 0.05, 1.0]),
+        st.booleans(),
+    ),
+    st.builds(
+        lambda price, tau: {"split": "auto", "price": price, "tau": tau},
+        st.sampled_from([0.0, 0.15, 100.0]),
+        st.sampled_from([0.0, 100.0]),
+    ),
 )
 
 
@@ -59,7 +69,7 @@ def validation_loss(learner, task):
     lossless,
     st.integers(0, 99),
 )
-@runs(max_examples=15)
+@runs(max_examples=30)
 def test_later_tasks_leave_earlier_answers_as_they_were_to_the_bit(name, kinds, settings, seed):
     architecture = ARCHITECTURES[name]()
     learner = DEN(architecture, quick(**settings), seed=seed)
@@ -112,7 +122,7 @@ def test_the_streams_above_select_grow_and_split(name, below):
     assert all(max(one.drift) > 0 for record in groups for one in record if one.split)
     assert [[stage.name for stage in record.stages] for record in learner.records] == [
         ["first"],
-        *[["retrain", "expand", "split"]] * 3,
+        *[["head", "retrain", "expand", "split"]] * 3,
     ]
 
 
@@ -249,8 +259,8 @@ def test_a_lesson_that_is_broken_off_in_any_stage_leaves_no_trace(error, split):
     control = learned(architecture, [first, second], settings)
     rows = CountedExamples(getattr(third, split))
     record = control.learn(with_rows(third, **{split: rows}))
-    assert [stage.name for stage in record.stages] == ["retrain", "expand", "split"]
-    assert all(stage.steps == 8 for stage in record.stages)
+    assert [stage.name for stage in record.stages] == ["head", "retrain", "expand", "split"]
+    assert all(stage.steps == 8 for stage in record.stages[1:])
     assert rows.served > 12
 
     learner = learned(architecture, [first, second], settings)
@@ -397,7 +407,7 @@ def test_selective_retraining_alone_never_grows_and_forgets():
     learner = learned(architecture, tasks[:1], quick(expand=False, split=False))
     before, widths = learner.predict_proba(x, task="task 1"), learner.network.born
     record = learner.learn(tasks[1])
-    assert [stage.name for stage in record.stages] == ["retrain"]
+    assert [stage.name for stage in record.stages] == ["head", "retrain"]
     assert same(learner.network.born, widths)
     assert not torch.equal(learner.predict_proba(x, task="task 1"), before)
 
@@ -406,11 +416,11 @@ def test_without_split_newcomers_join_and_without_expansion_only_copies_do():
     architecture = small_mlp()
     tasks = stream_for(architecture, "one output", "classes")
     grown = learned(architecture, tasks, quick(split=False, gamma=0.01, mu=0.01)).records[1]
-    assert [stage.name for stage in grown.stages] == ["retrain", "expand"]
+    assert [stage.name for stage in grown.stages] == ["head", "retrain", "expand"]
     assert sum(one.added - one.dropped for one in grown.groups.values()) > 0
     assert sum(one.split for one in grown.groups.values()) == 0
     parted = learned(architecture, tasks, quick(expand=False, sigma=0.0)).records[1]
-    assert [stage.name for stage in parted.stages] == ["retrain", "split"]
+    assert [stage.name for stage in parted.stages] == ["head", "retrain", "split"]
     assert sum(one.added for one in parted.groups.values()) == 0
     assert sum(one.split for one in parted.groups.values()) > 0
 
@@ -419,7 +429,7 @@ def test_a_task_that_is_solved_by_retraining_does_not_expand():
     architecture = small_mlp()
     tasks = stream_for(architecture, "one output", "classes")
     record = learned(architecture, tasks, quick(tau=100.0)).records[1]
-    assert [stage.name for stage in record.stages] == ["retrain", "split"]
+    assert [stage.name for stage in record.stages] == ["head", "retrain", "split"]
 
 
 def test_without_dropping_every_unit_stays():

@@ -105,7 +105,7 @@ def known_and_training(name, kind, density=0.25, seed=0, **settings):
 def test_retraining_moves_only_what_lies_between_selected_units(name, kind):
     known, training = known_and_training(name, kind, 0.7, head_l1=0.3, mu=0.01)
     before = {key: tensor.clone() for key, tensor in known.shared.items()}
-    selected = select(with_sparse_head(known, training))
+    selected = select(with_sparse_head(known, training).network)
     result = selective_retraining(known, training)
     marks = inside(result.network, selected)
     moved = 0
@@ -119,7 +119,7 @@ def test_retraining_moves_only_what_lies_between_selected_units(name, kind):
     assert same(known.shared, before)
     assert same(result.network.born, known.born)
     assert result.loss == pytest.approx(training.loss(result.network), rel=1e-5)
-    assert [stage.name for stage in result.stages] == ["retrain"]
+    assert [stage.name for stage in result.stages] == ["head", "retrain"]
     for group in known.born:
         assert result.groups[group].selected == len(selected[group])
 
@@ -135,7 +135,7 @@ def test_the_head_has_one_row_an_output_of_the_task():
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_what_need_not_move_stays_exactly_where_it_was(name, lam):
     known, training = known_and_training(name, "one output", 1.0, mu=0.5, lam=lam)
-    selected = select(with_sparse_head(known, training))
+    selected = select(with_sparse_head(known, training).network)
     result = selective_retraining(known, training)
     marks = inside(result.network, selected)
     still, moved = 0, 0
@@ -157,7 +157,7 @@ def test_old_features_that_are_no_use_are_not_retrained():
     known, training = known_and_training("mlp", "one output", 1.0, head_l1=1.0)
     result = selective_retraining(known, training)
     assert all(group.selected == 0 for group in result.groups.values())
-    assert result.stages == ()
+    assert [stage.name for stage in result.stages] == ["head"]
     assert not result.network.tensors["head.weight"].any()
     assert result.loss == pytest.approx(training.loss(result.network))
     assert same({key: result.network.tensors[key] for key in known.shared}, known.shared)
@@ -193,9 +193,9 @@ def test_a_head_that_fits_few_rows_by_heart_is_made_sparser():
 def heads_of_noise(name, kind, seed):
     known, training = known_and_training(name, kind, 1.0, head_l1=0.02, min_improvement=1.0)
     training = replace(training, task=noise_for(known.architecture, kind, seed))
-    as_given = with_sparse_head(known, training)
+    as_given = with_sparse_head(known, training).network
     training = replace(training, settings=quick(head_l1=0.02, min_improvement=0.01))
-    return as_given, with_sparse_head(known, training), training
+    return as_given, with_sparse_head(known, training).network, training
 
 
 def size_of_head(network):
@@ -207,7 +207,7 @@ def size_of_head(network):
 @pytest.mark.parametrize("worth", [0.0, 1.0])
 def test_a_sparser_head_has_to_be_worth_it(name, kind, worth):
     known, training = known_and_training(name, kind, 1.0, head_l1=0.05, min_improvement=worth)
-    network, task = with_sparse_head(known, training), training.task
+    network, task = with_sparse_head(known, training).network, training.task
     with torch.no_grad():
         features = known.architecture.features(known.shared, task.train.x)
     head = fit_sparse_head(features, task.train.y, task.kind, task.outputs, 0.05)

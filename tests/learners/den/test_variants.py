@@ -69,6 +69,6 @@ def test_to_the_letter_starts_at_the_base_width_and_keeps_small_drift():
 def test_newcomers_only_never_retrains():
     learner = run(variants.newcomers_only())
     names = {stage.name for record in learner.records for stage in record.stages}
-    assert names == {"first", "expand", "split"}
+    assert names == {"first", "head", "expand", "split"}
     for record in learner.records[1:]:
         assert all(not any(group.drift) for group in record.groups.values())

@@ -13,12 +13,19 @@ from lifelong.records import GroupRecord, StageRecord, TaskRecord
 @final
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """A network, its validation loss, and the record so far."""
+    """A network, its validation loss, and the record so far.
+
+    Attributes:
+        parent: number of the task that it started from; None for the last one.
+        head_l1: the strength of Equation 3 that its head was solved with, None for a fresh head.
+    """
 
     network: Network
     loss: float
     stages: tuple[StageRecord, ...] = ()
     groups: Mapping[str, GroupRecord] = field(default_factory=dict)
+    parent: int | None = None
+    head_l1: float | None = None
 
     def trained(self, network: Network, stage: StageRecord) -> "Draft":
         """The draft after one more training."""

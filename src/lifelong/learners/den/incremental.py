@@ -1,14 +1,24 @@
 """Algorithm 1: incremental learning of a dynamically expandable network."""
 
+from dataclasses import replace
 from math import ceil
 
+from lifelong.learners.den.by_need import growth_by_need
 from lifelong.learners.den.draft import Draft
 from lifelong.learners.den.expand import dynamic_expansion
 from lifelong.learners.den.prune import prune_useless
 from lifelong.learners.den.retrain import selective_retraining
 from lifelong.learners.den.split import split
+from lifelong.learners.den.split_weights import split_weights
 from lifelong.learners.den.task_training import TaskTraining
-from lifelong.networks.growing import GrowingNetwork, first_network
+from lifelong.networks.growing import (
+    ROOT,
+    GrowingNetwork,
+    Network,
+    first_network,
+    root_tensors,
+)
+from lifelong.networks.patches import to_half
 from lifelong.training.penalties import sparse_weights
 
 
@@ -17,11 +27,15 @@ def incremental_learning(known: GrowingNetwork, training: TaskTraining) -> Draft
     settings = training.settings
     if not known.tasks:
         return first_task(known, training)
+    if settings.split == "auto":
+        return growth_by_need(known, training)
     draft = selective_retraining(known, training)
     if settings.expand and draft.loss > settings.tau:
         draft = dynamic_expansion(draft, training)
-    if settings.split:
-        draft = split(known, draft, training)
+    if settings.split == "units":
+        return split(known, draft, training)
+    if settings.split == "weights":
+        return split_weights(known, draft, training)
     return draft
 
 
@@ -30,6 +44,29 @@ def first_task(known: GrowingNetwork, training: TaskTraining) -> Draft:
     settings, layout = training.settings, known.architecture.layout
     widths = {group: ceil(w * settings.initial_width) for group, w in layout.groups.items()}
     start = first_network(known.architecture, widths, training.task.outputs, training.fresh())
-    network, stage = training.train("first", start, sparse_weights(layout.tensors, settings.mu))
-    draft = Draft(network, stage.loss, (stage,))
+    if known.root is not None:
+        return _first_patch(known, start, training)
+    draft = _trained_with_l1(start, training)
     return prune_useless(draft, training.number) if settings.prune else draft
+
+
+def _trained_with_l1(start: Network, training: TaskTraining) -> Draft:
+    penalties = sparse_weights(start.architecture.layout.tensors, training.settings.mu)
+    network, stage = training.train("first", start, penalties)
+    return Draft(network, stage.loss, (stage,))
+
+
+def _first_patch(known: GrowingNetwork, start: Network, training: TaskTraining) -> Draft:
+    """The first network as a patch of the untrained one. No unit is pruned: a later task may use
+    what this one did not.
+    """
+    assert known.root is not None
+    layout = known.architecture.layout
+    shared = [name for name, spec in layout.tensors.items() if spec.owner == "shared"]
+    root = root_tensors(known.architecture, shared, start.widths, known.root)
+    moved = {name: tensor.to(training.device) for name, tensor in root.items()}
+    draft = _trained_with_l1(start.with_tensors({**start.tensors, **moved}), training)
+    tensors = draft.network.tensors
+    rounded = {name: to_half(tensors[name]) for name in shared}
+    network = draft.network.with_tensors({**tensors, **rounded})
+    return replace(draft, network=network, loss=training.loss(network), parent=ROOT)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, final
 
+import msgspec
 import torch
 
 from lifelong.learners.base import Learner
@@ -62,9 +63,23 @@ class DEN(Learner[Settings]):
         self, task: Task, generator: torch.Generator, context: TrainingContext
     ) -> tuple[GrowingNetwork, TaskRecord]:
         number = len(self.tasks) + 1
-        training = TaskTraining(task, number, self.settings, generator, self.device, context)
-        draft = incremental_learning(self.network, training)
-        return self.network.remember(task, draft.network), draft.record(task.name, number)
+        known = self._rooted()
+        training = TaskTraining(
+            task, number, self.settings, generator, self.device, context, self.records
+        )
+        draft = incremental_learning(known, training)
+        record = draft.record(task.name, number)
+        if self.settings.split not in ("weights", "auto"):
+            return known.remember(task, draft.network), record
+        network = known.patched_by(task, draft.network, draft.parent)
+        changed = {name: len(patch) for name, patch in network.tasks[-1].patches.items()}
+        return network, msgspec.structs.replace(record, changed=changed, parent=draft.parent)
+
+    def _rooted(self) -> GrowingNetwork:
+        """The network, before its first task with the seed of the untrained one if that is used."""
+        network = self.network
+        wanted = self.settings.split == "auto" and not network.tasks
+        return replace(network, root=self.seed) if wanted else network
 
     def finetune(
         self, tasks: Sequence[Task], *, checkpoint: str | Path | None = None

@@ -1,5 +1,7 @@
 """Algorithm 2: selective retraining."""
 
+import time
+
 import torch
 from torch import Tensor
 
@@ -8,34 +10,40 @@ from lifelong.learners.den.task_training import TaskTraining, movement
 from lifelong.networks.growing import GrowingNetwork, Network
 from lifelong.networks.layout import INPUTS, OUTPUTS, Architecture, Tensors, Units
 from lifelong.networks.surgery import gather, scatter
+from lifelong.records import StageRecord
 from lifelong.tasks.task import Examples
 from lifelong.training.loop import TrainingError
-from lifelong.training.sparse_head import fit_sparse_head
+from lifelong.training.sparse_head import SparseHead, fit_sparse_head
 
 
 def selective_retraining(known: GrowingNetwork, training: TaskTraining) -> Draft:
     """Fit a sparse head (Equation 3) and retrain only the units that it reads (Equation 4)."""
-    network = with_sparse_head(known, training)
+    return retrain_selected(with_sparse_head(known, training), training)
+
+
+def retrain_selected(draft: Draft, training: TaskTraining, head_l1: float | None = None) -> Draft:
+    """Retrain the units that the head reads (Equation 4), with this l1 on the head if not mu."""
+    network = draft.network
     selected = select(network)
-    counts = {group: len(selected[group]) for group in network.born}
+    noted = draft.noting("selected", {group: len(selected[group]) for group in network.born})
     if any(len(units) == 0 for units in selected.values()):  # no path from inputs to head
-        return Draft(network, training.loss(network)).noting("selected", counts)
+        return noted
     part = gather(network, selected)
-    penalties = movement(training.settings, network.architecture.layout, part.tensors)
+    penalties = movement(training.settings, network.architecture.layout, part.tensors, head_l1)
     part, stage = training.train("retrain", part, penalties, selected[INPUTS])
-    whole = scatter(network, part, selected)
-    return Draft(whole, stage.loss, (stage,)).noting("selected", counts)
+    return noted.trained(scatter(network, part, selected), stage)
 
 
-def with_sparse_head(known: GrowingNetwork, training: TaskTraining) -> Network:
+def with_sparse_head(known: GrowingNetwork, training: TaskTraining) -> Draft:
     """The network with the solution of Equation 3 as its head.
 
     Departs from the paper: its strength is doubled for as long as the validation loss falls; the
     sparser head is kept if the loss fell by the share `min_improvement` (0: not tried). On few rows
     a head that is not sparse enough overfits, and training that starts from it does not recover.
     """
+    began = time.perf_counter()
     train, _ = training.rows()
-    features, labels = _features(known.architecture, known.shared, train)
+    features, labels = _features(known.architecture, known.current, train)
     if not bool(torch.isfinite(features).all()):
         raise TrainingError(
             f"{training.task.name}: head: its inputs overflow the features of the network; "
@@ -43,20 +51,26 @@ def with_sparse_head(known: GrowingNetwork, training: TaskTraining) -> Network:
         )
     task, settings = training.task, training.settings
     strength, min_improvement = settings.head_l1, settings.min_improvement
+    heads: list[SparseHead] = []
 
-    def headed(strength: float) -> tuple[Network, float]:
-        head = fit_sparse_head(features, labels, task.kind, task.outputs, strength)
-        network = known.with_head(head.weight, head.bias)
-        return network, training.loss(network)
+    def headed(strength: float) -> Draft:
+        warm = heads[-1] if heads else None
+        heads.append(fit_sparse_head(features, labels, task.kind, task.outputs, strength, warm))
+        network = known.with_head(heads[-1].weight, heads[-1].bias)
+        return Draft(network, training.loss(network), head_l1=strength)
 
-    as_given, loss = sparsest, lowest = headed(strength)
+    as_given = sparsest = headed(strength)
     while min_improvement and strength < 1:  # from 1 on the head is zero
         strength *= 2
-        sparser, sparser_loss = headed(strength)
-        if sparser_loss >= lowest:
+        sparser = headed(strength)
+        if sparser.loss >= sparsest.loss:
             break
-        sparsest, lowest = sparser, sparser_loss
-    return sparsest if lowest <= loss * (1 - min_improvement) else as_given
+        sparsest = sparser
+    better = sparsest.loss <= as_given.loss * (1 - min_improvement)
+    chosen = sparsest if better else as_given
+    steps = sum(head.steps for head in heads)
+    seconds = time.perf_counter() - began
+    return chosen.trained(chosen.network, StageRecord("head", chosen.loss, steps, seconds))
 
 
 def _features(

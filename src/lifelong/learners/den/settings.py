@@ -61,7 +61,12 @@ class Settings:
             after a split; 0 for labels alone (the paper).
         shrink, perturb: DEN-Finetune starts from `shrink` times the weights plus `perturb` times
             fresh ones; 1 and 0 leave the weights as they are (the paper).
-        expand, split: whether Algorithms 3 and 4 run.
+        expand: whether Algorithm 3 runs.
+        split: how Algorithm 4 runs: by "units" (the paper), by "weights", by what validation
+            prefers and its bytes are worth ("auto"), or not at all (False).
+        keep: with "weights", the share of the base network's weights that a task may overwrite.
+        price: with "auto", by how much of the loss of a constant guess the validation loss must
+            fall for a task to store as many bytes as the base network takes.
         prune: whether useless newcomers are removed (not by DEN-Constant).
         timestamps: whether a task is served by the network as of that task.
         budget: of each training.
@@ -83,22 +88,28 @@ class Settings:
     shrink: float = 0.4
     perturb: float = 0.5
     expand: bool = True
-    split: bool = True
+    split: Literal["units", "weights", "auto"] | bool = "units"
+    keep: float = 0.04
+    price: float = 0.15
     prune: bool = True
     timestamps: bool = True
     budget: Budget = field(default_factory=Budget)
 
     def __post_init__(self) -> None:
         plain_numbers(self)
-        for name in ("mu", "gamma", "lam", "tau", "sigma"):
+        if self.split is True:  # as it was called before there was a choice
+            object.__setattr__(self, "split", "units")
+        for name in ("mu", "gamma", "lam", "tau", "sigma", "price"):
             require(name, getattr(self, name), "0 or more", lambda v: v >= 0)
         require("head_l1", self.head_l1, "above 0", lambda v: v > 0)
-        for name in ("min_improvement", "distillation", "shrink", "perturb"):
+        for name in ("min_improvement", "distillation", "shrink", "perturb", "keep"):
             require(name, getattr(self, name), "from 0 to 1", lambda v: 0 <= v <= 1)
         require("initial_width", self.initial_width, "above 0 and at most 1", lambda v: 0 < v <= 1)
         for name in ("k", "max_new_units"):
             for number in _as_sequence(getattr(self, name)):
                 require(name, number, "whole numbers or fractions below 1, 0 or more", _count)
+        if self.split is not False:
+            require_one_of("split", str(self.split), ("units", "weights", "auto"))
         require_one_of("drift", self.drift, ("relative", "absolute"))
         require_one_of("below_sigma", self.below_sigma, ("restore", "keep"))
 

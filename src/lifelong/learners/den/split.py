@@ -52,7 +52,7 @@ def drifts(known: GrowingNetwork, network: Network, *, relative: bool) -> dict[s
     moved = {group: _zeros(len(stamps)) for group, stamps in known.born.items()}
     norm = {group: _zeros(len(stamps)) for group, stamps in known.born.items()}
     old_units = _everyone(known)
-    for name, old in known.shared.items():
+    for name, old in known.current.items():
         spec = known.architecture.layout.tensors[name]
         if spec.out is None:
             continue
@@ -125,7 +125,7 @@ def _restore(known: GrowingNetwork, network: Network, units: Units) -> Network:
     """Restore the weights of these old units from old units, bit-exactly."""
     tensors, old_units = dict(network.tensors), _everyone(known)
     widths = {group: len(stamps) for group, stamps in known.born.items()}
-    for name, old in known.shared.items():
+    for name, old in known.current.items():
         spec = known.architecture.layout.tensors[name]
         tensors[name] = tensors[name].clone()
         put(

@@ -12,8 +12,9 @@ from lifelong.learners.den.settings import Settings
 from lifelong.networks.growing import Initialise, Network, uniform
 from lifelong.networks.layout import Layout, Tensors
 from lifelong.networks.surgery import newcomers, spec_of, with_newcomers
-from lifelong.records import StageRecord
+from lifelong.records import StageRecord, TaskRecord
 from lifelong.tasks.task import Examples, Task, to_device
+from lifelong.training.budget import Budget
 from lifelong.training.distill import distilled
 from lifelong.training.loop import (
     STANDALONE,
@@ -48,6 +49,7 @@ class TaskTraining:
     generator: torch.Generator
     device: torch.device
     context: TrainingContext = STANDALONE
+    earlier: tuple[TaskRecord, ...] = ()
 
     def train(
         self,
@@ -79,12 +81,35 @@ class TaskTraining:
         solution = self._solve(stage, newcomers(network, self.number), goal, penalties)
         return with_newcomers(network, self.number, solution.tensors), solution.record(stage)
 
+    def train_entries(
+        self,
+        stage: str,
+        network: Network,
+        movable: Mapping[str, Tensor | None],
+        penalties: Mapping[str, Penalty],
+        teacher: Network,
+        budget: Budget | None = None,
+    ) -> tuple[Network, StageRecord]:
+        """Train only the entries that may move, distilled from a teacher."""
+        train, valid = self.rows()
+        train = distilled(train, teacher, self.task.kind, self.settings.distillation)
+        goal = objective(network.architecture, self.task.kind, train, valid)
+        solution = self._solve(stage, network.tensors, goal, penalties, movable, budget)
+        return network.with_tensors(solution.tensors), solution.record(stage)
+
     def _solve(
-        self, stage: str, tensors: Tensors, goal: TaskObjective, penalties: Mapping[str, Penalty]
+        self,
+        stage: str,
+        tensors: Tensors,
+        goal: TaskObjective,
+        penalties: Mapping[str, Penalty],
+        movable: Mapping[str, Tensor | None] | None = None,
+        budget: Budget | None = None,
     ) -> Solution:
         name = f"{self.task.name}: {stage}"
-        problem = Problem(name, tensors, [goal], dict.fromkeys(tensors), penalties)
-        return solve(problem, self.settings.budget, self.generator, self.context)
+        may_move = dict.fromkeys(tensors) if movable is None else movable
+        problem = Problem(name, tensors, [goal], may_move, penalties)
+        return solve(problem, budget or self.settings.budget, self.generator, self.context)
 
     def loss(self, network: Network) -> float:
         """Validation loss, which is compared with tau."""
@@ -104,7 +129,9 @@ class TaskTraining:
         return uniform(self.generator, self.device)
 
 
-def movement(settings: Settings, layout: Layout, centers: Tensors) -> dict[str, Penalty]:
+def movement(
+    settings: Settings, layout: Layout, centers: Tensors, head_l1: float | None = None
+) -> dict[str, Penalty]:
     """Penalties on the distance from the previous weights (Equations 4 and 6).
 
     Departs from the paper: Equation 4 has an l2 penalty on the weights themselves and Equation 6 a
@@ -112,7 +139,7 @@ def movement(settings: Settings, layout: Layout, centers: Tensors) -> dict[str, 
     An l1 penalty on the distance (the footnote of Equation 4 allows l1) does: sparse networks stay
     sparse, and only few units drift. The squared anchor is added if `lam` is above 0.
     """
-    penalties = _on_heads(settings, layout)
+    penalties = on_heads(settings, layout, head_l1)
     for block, center in centers.items():
         spec = spec_of(layout, block)
         if spec.owner == "shared":
@@ -127,12 +154,15 @@ def growth(settings: Settings, layout: Layout, new: Tensors) -> dict[str, Penalt
     specs = {block: spec_of(layout, block) for block in new}
     shared = (b for b, spec in specs.items() if spec.kind == "weight" and spec.owner == "shared")
     sparse = SparseGroup(settings.mu, settings.gamma)
-    return {**dict.fromkeys(shared, sparse), **_on_heads(settings, layout)}
+    return {**dict.fromkeys(shared, sparse), **on_heads(settings, layout)}
 
 
-def _on_heads(settings: Settings, layout: Layout) -> dict[str, Penalty]:
+def on_heads(
+    settings: Settings, layout: Layout, strength: float | None = None
+) -> dict[str, Penalty]:
+    """l1 on the weights of the task's own tensors, of strength mu if none is given."""
     return {
-        name: L1Norm(settings.mu)
+        name: L1Norm(settings.mu if strength is None else strength)
         for name in layout.task_owned
         if layout.tensors[name].kind == "weight"
     }

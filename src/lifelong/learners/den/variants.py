@@ -23,6 +23,16 @@ def paper_settings(k: int = 10, sigma: float = 0.1, lam: float = 1e-4) -> Settin
     )
 
 
+def by_weights(keep: float = 0.04) -> Settings:
+    """DEN-W: Algorithm 4 by weights instead of units."""
+    return Settings(initial_width=1.0, split="weights", keep=keep)
+
+
+def by_need(price: float = 0.15) -> Settings:
+    """DEN-auto: each task stores what its gain in validation loss is worth."""
+    return Settings(initial_width=1.0, split="auto", price=price)
+
+
 def selective_only(lam: float = 1e-4) -> Settings:
     """DNN-L2-Selective: selective retraining with the anchor, no expansion, no split."""
     return Settings(initial_width=1.0, expand=False, split=False, lam=lam)

@@ -1,0 +1,211 @@
+"""Growth by need: a task stores what its gain is worth.
+
+Not in the paper. Of what a task may store (nothing but its head, patches of several sizes, new
+units) it gets the one with the lowest
+
+    validation loss / loss of a constant guess + price * stored bytes / bytes of the base network.
+
+It starts from the last task's network with the sparse head of Equation 3, or from the untrained
+network, which is kept as its seed: on few rows earlier tasks can be a burden. Tasks 2, 3, 5, 9, 17
+and so on try both; each task takes what was better on average so far. The untrained network has to
+be clearly better, because what a task improves helps only those that start from it.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import final
+
+import torch
+from torch import Tensor
+
+from lifelong.learners.den.draft import Draft
+from lifelong.learners.den.expand import dynamic_expansion
+from lifelong.learners.den.retrain import retrain_selected, with_sparse_head
+from lifelong.learners.den.split_weights import Patching
+from lifelong.learners.den.task_training import TaskTraining, movement
+from lifelong.networks.growing import ROOT, GrowingNetwork
+from lifelong.networks.layout import HEAD
+from lifelong.records import BYTES, TaskRecord
+from lifelong.tasks.task import Kind
+from lifelong.training.budget import Budget
+from lifelong.training.loop import loss_of
+
+SIZES = (0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16)  # of a patch, as shares of the base network
+FIRST_SIZE = 0.04  # that task 2 begins with; later tasks begin with that of the task before
+MARGIN = 0.05  # by which the loss from the untrained network must be lower, on average
+FROM_LAST, FROM_ROOT = "retrain", "retrain from root"  # stages
+
+
+def growth_by_need(known: GrowingNetwork, training: TaskTraining) -> Draft:
+    """The draft whose validation loss and bytes are worth most."""
+    headed = with_sparse_head(known, training)
+    needs = _Needs(known, training)
+    draft = _retrained(known, headed, training)
+    if training.settings.expand and draft.parent is None and draft.loss > training.settings.tau:
+        draft = needs.cheaper(draft, dynamic_expansion(draft, training))
+    return needs.cheapest_patch(headed, draft)
+
+
+def _retrained(known: GrowingNetwork, headed: Draft, training: TaskTraining) -> Draft:
+    """The retrained network, from the start that was better so far."""
+    number, found = training.number, _tried(training.earlier)
+    if (number - 1) & (number - 2):  # not one of tasks 2, 3, 5, 9, ...
+        if _prefers_root(found):
+            return _from_root(known, headed, training)
+        return _from_last(headed, training)
+    last, root = _from_last(headed, training), _from_root(known, headed, training)
+    chosen = root if _prefers_root([*found, (last.loss, root.loss)]) else last
+    return replace(chosen, stages=(*last.stages, root.stages[-1]))
+
+
+def _prefers_root(found: Sequence[tuple[float, float]]) -> bool:
+    ratios = [math.log(max(root, 1e-12) / max(last, 1e-12)) for last, root in found]
+    return bool(ratios) and sum(ratios) / len(ratios) < -MARGIN
+
+
+def _tried(records: Sequence[TaskRecord]) -> list[tuple[float, float]]:
+    """Validation losses of the tasks that tried both starts."""
+    by_stage = [{stage.name: stage.loss for stage in record.stages} for record in records]
+    return [
+        (losses[FROM_LAST], losses[FROM_ROOT])
+        for losses in by_stage
+        if FROM_LAST in losses and FROM_ROOT in losses
+    ]
+
+
+def _from_last(headed: Draft, training: TaskTraining) -> Draft:
+    return retrain_selected(headed, training, _head_l1(headed, training))
+
+
+def _from_root(known: GrowingNetwork, headed: Draft, training: TaskTraining) -> Draft:
+    """The untrained network, with a fresh head, trained whole."""
+    layout, make = known.architecture.layout, training.fresh()
+    units = {group: len(born) for group, born in known.born.items()}
+    widths = layout.widths(units, training.task.outputs)
+    weight, bias = (make(layout.tensors[n], layout.tensors[n].shape(widths)) for n in HEAD)
+    network = known.with_head(weight, bias, ROOT)
+    penalties = movement(training.settings, layout, network.tensors)
+    network, stage = training.train(FROM_ROOT, network, penalties)
+    draft = Draft(network, stage.loss, (headed.stages[0], stage), parent=ROOT)
+    return draft.noting("selected", units)
+
+
+def _head_l1(draft: Draft, training: TaskTraining) -> float:
+    """The head's l1 in training: mu, stronger as validation asked for a sparser head."""
+    settings = training.settings
+    found = settings.head_l1 if draft.head_l1 is None else draft.head_l1
+    return settings.mu * found / settings.head_l1
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Needs:
+    known: GrowingNetwork
+    training: TaskTraining
+
+    @cached_property
+    def guess(self) -> float:
+        """Validation loss of the best constant guess from the training rows."""
+        return constant_loss(self.training)
+
+    def cost(self, patching: Patching, draft: Draft) -> float:
+        size = patching.bytes(draft.network) / (BYTES * patching.base)
+        return draft.loss / self.guess + self.training.settings.price * size
+
+    def cheaper(self, small: Draft, large: Draft) -> Draft:
+        """The one whose loss and bytes cost less, given that old weights change in both."""
+        new = sum(
+            large.network.tensors[name].numel() - small.network.tensors[name].numel()
+            for name in small.network.tensors
+        )
+        base = self.known.architecture.layout.parameters([])
+        price = self.training.settings.price * new / base
+        better = large.loss / self.guess + price < small.loss / self.guess
+        if better:
+            return large
+        return replace(large.shrunk_to(small.network), loss=small.loss)
+
+    def cheapest_patch(self, headed: Draft, draft: Draft) -> Draft:
+        """The draft with a patch of the size that costs least, or with its head alone."""
+        strength = _head_l1(headed, self.training) if draft.parent is None else None
+        patching = Patching(self.known, draft, self.training, strength)
+        tried = self._search(patching)
+        best = min(tried, key=lambda one: one.cost)
+        found = patching.rounded(patching.trained(best.draft, best.kept), best.kept)
+        short = tuple(one.draft.stages[-1] for one in tried)
+        stages = (*draft.stages, *short, found.stages[-1])
+        alone = Patching(self.known, headed, self.training)
+        if self.cost(alone, headed) <= self.cost(patching, found):
+            return replace(headed, stages=stages, groups=draft.groups)
+        return replace(found, stages=stages)
+
+    def _search(self, patching: Patching) -> list["_Tried"]:
+        """From the size of the task before: smaller ones while the cost falls, else larger ones.
+
+        Each is trained shortly.
+        """
+        moved = sum(int((change > 0).sum()) for change in patching.changes.values())
+        sizes = [size for size in SIZES if size * patching.base < moved] or [SIZES[0]]
+        wanted = self._last_size(patching.base)
+        begin = min(range(len(sizes)), key=lambda place: abs(math.log(sizes[place] / wanted)))
+        tried = [self._attempt(patching, sizes[begin])]
+        for towards in (sizes[begin - 1 :: -1] if begin else [], sizes[begin + 1 :]):
+            for size in towards:
+                tried.append(self._attempt(patching, size))
+                if tried[-1].cost >= min(one.cost for one in tried[:-1]):
+                    break
+            if len(tried) > 2 or (len(towards) == 1 and tried[-1].cost < tried[0].cost):
+                break  # smaller ones were better
+        return tried
+
+    def _attempt(self, patching: Patching, size: float) -> "_Tried":
+        kept = patching.largest(size)
+        trained = patching.trained(patching.restored(kept), kept, self._short(patching.draft))
+        draft = patching.rounded(trained, kept)
+        return _Tried(self.cost(patching, draft), draft, kept)
+
+    def _short(self, draft: Draft) -> Budget:
+        """A training that is long enough to compare sizes, and no longer than the retraining."""
+        budget = self.training.settings.budget
+        retraining = max((stage.steps for stage in draft.stages), default=0)
+        most = max(retraining, 5 * budget.check_every)
+        return replace(
+            budget,
+            steps=min(budget.steps, most),
+            patience=min(2, budget.patience),
+            lr_decays=0,
+        )
+
+    def _last_size(self, base: int) -> float:
+        """Share of the base network that the task before overwrote."""
+        changed = sum(self.training.earlier[-1].changed.values()) if self.training.earlier else 0
+        return changed / base if changed else FIRST_SIZE
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Tried:
+    """A patch that was trained shortly, and what it costs."""
+
+    cost: float
+    draft: Draft
+    kept: dict[str, Tensor]
+
+
+def constant_loss(training: TaskTraining) -> float:
+    """Validation loss of the best constant guess from the training rows."""
+    kind, outputs = training.task.kind, training.task.outputs
+    train, valid = (torch.cat([y for _, y in rows.batches(4096)]) for rows in training.rows())
+    if kind is Kind.REGRESSION:
+        guess = train.mean(dim=0)
+    elif kind is Kind.MEDIAN_REGRESSION:
+        guess = train.median(dim=0).values
+    elif kind is Kind.BINARY:
+        share = train.mean(dim=0).clamp(0.5 / len(train), 1 - 0.5 / len(train))
+        guess = torch.log(share / (1 - share))
+    else:
+        guess = (torch.bincount(train, minlength=outputs) + 0.5).log()
+    loss = float(loss_of(kind)(guess.expand(len(valid), outputs), valid))
+    return max(loss, torch.finfo(torch.float32).tiny)

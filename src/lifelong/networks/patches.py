@@ -1,0 +1,113 @@
+"""Weights have birthdays too: what a task changes of the weights that it was given.
+
+A patch overwrites entries, so that all others, and every task before it, stay exact. It is kept in
+the form in which it is stored: values of 16 bits where they lose nothing, and their places as a
+bitmap or as gaps of one byte each, whichever is smaller.
+"""
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lifelong.networks.layout import NetworkError, Region, TensorSpec, Widths, put, take
+
+_BITMAP, _GAPS = 0, 1  # the first byte of encoded places
+_ESCAPE = 255  # a byte that skips as many entries and names none
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Patch:
+    """Entries of one tensor that a task overwrites.
+
+    Attributes:
+        places: of the entries in the flattened tensor as it was before that task, encoded.
+        values: of these entries in increasing order of their places, in float32 or float16.
+    """
+
+    places: Tensor
+    values: Tensor
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def nbytes(self) -> int:
+        return self.places.nbytes + self.values.nbytes
+
+    def to(self, device: torch.device) -> "Patch":
+        """The values are used on the device, the places are decoded on the CPU."""
+        return Patch(self.places.cpu(), self.values.to(device))
+
+    def require_within(self, entries: int) -> None:
+        """Refuse places and values that do not fit, or do not fit a tensor of this size."""
+        fits = self.values.dtype in (torch.float32, torch.float16) and self.values.ndim == 1
+        if not fits or self.places.dtype != torch.uint8 or self.places.ndim != 1:
+            raise NetworkError("a patch needs bytes as places and a row of numbers as values")
+        decoded = decode(self.places, entries)
+        if len(decoded) != len(self) or (len(decoded) and int(decoded[-1]) >= entries):
+            raise NetworkError(f"a patch has other places than values, or more than {entries:,}")
+
+
+def encode(places: Tensor, entries: int) -> Tensor:
+    """Increasing places below `entries` as bytes."""
+    chosen = places.numpy()
+    gaps = np.diff(chosen, prepend=-1) - 1
+    ends = np.cumsum(gaps // _ESCAPE + 1)
+    size = int(ends[-1]) if len(ends) else 0
+    if size <= -(-entries // 8):
+        encoded = np.full(size, _ESCAPE, dtype=np.uint8)
+        encoded[ends - 1] = gaps % _ESCAPE
+        return torch.from_numpy(np.append(np.uint8(_GAPS), encoded))
+    bits = np.zeros(entries, dtype=bool)
+    bits[chosen] = True
+    return torch.from_numpy(np.append(np.uint8(_BITMAP), np.packbits(bits)))
+
+
+def decode(encoded: Tensor, entries: int) -> Tensor:
+    """The places that `encode` was given."""
+    form, content = encoded[:1].tolist(), encoded[1:].numpy()
+    if form == [_GAPS]:
+        steps = np.where(content == _ESCAPE, _ESCAPE, content.astype(np.int64) + 1)
+        return torch.from_numpy((np.cumsum(steps) - 1)[content != _ESCAPE])
+    if form == [_BITMAP] and len(content) == -(-entries // 8):
+        return torch.from_numpy(np.unpackbits(content).nonzero()[0])
+    raise NetworkError(f"places of a patch for {entries:,} entries are damaged")
+
+
+def difference(before: Tensor, after: Tensor) -> Patch:
+    """The entries in which two tensors of one shape differ, to the bit."""
+    bits = (tensor.contiguous().view(torch.int32).flatten() for tensor in (before, after))
+    places = torch.ne(*bits).nonzero().flatten()
+    values, half = after.flatten()[places], after.flatten()[places].half()
+    exact = torch.equal(half.float().view(torch.int32), values.contiguous().view(torch.int32))
+    return Patch(encode(places.cpu(), after.numel()), half if exact else values)
+
+
+def apply(patch: Patch, tensor: Tensor, spec: TensorSpec, then: Widths, now: Widths) -> None:
+    """Overwrite, in place, a tensor that has grown from the widths of `then` to those of `now`."""
+    shape = spec.shape(then)
+    places = decode(patch.places, int(np.prod(shape))).to(tensor.device)
+    values = patch.values.to(tensor.dtype)
+    if shape == tuple(tensor.shape):
+        tensor.view(-1)[places] = values
+        return
+    region = old_region(spec, then, now)
+    part = take(tensor, region).contiguous()
+    part.view(-1)[places] = values
+    put(tensor, region, part)
+
+
+def old_region(spec: TensorSpec, then: Widths, now: Widths) -> Region:
+    """The entries, at the widths of `now`, between units that were there at those of `then`."""
+    units = {group: torch.arange(width) for group, width in then.items()}
+    return spec.region(now, out=units, into=units)
+
+
+def to_half(tensor: Tensor) -> Tensor:
+    """The tensor with its entries rounded to 16 bits."""
+    limit = torch.finfo(torch.float16).max
+    return tensor.clamp(-limit, limit).half().float()

@@ -1,0 +1,177 @@
+"""Algorithm 4 by weights, and growth by need: what is kept, what is restored, what is stored."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as runs
+from hypothesis import strategies as st
+from safetensors import safe_open
+
+from builders import (
+    ARCHITECTURES,
+    BUDGET,
+    KINDS,
+    answers,
+    contents,
+    inputs_for,
+    learned,
+    quick,
+    same,
+    small_mlp,
+    stream_for,
+    task_for,
+)
+from lifelong.learners.den import DEN
+from lifelong.learners.den.by_need import FROM_LAST, FROM_ROOT, constant_loss
+from lifelong.learners.den.retrain import selective_retraining
+from lifelong.learners.den.split_weights import Patching
+from lifelong.learners.den.task_training import TaskTraining
+from lifelong.tasks.task import Kind
+from lifelong.training.budget import SettingError
+
+NEVER = 1e6  # a tau that no loss exceeds
+
+
+def patching(name="mlp", kind="one output", seed=1):
+    """A second task's retrained network, and what it may keep."""
+    architecture = ARCHITECTURES[name]()
+    first, second = stream_for(architecture, "one output", kind)
+    settings = quick(split="weights", tau=NEVER)
+    known = learned(architecture, [first], settings).network
+    generator = torch.Generator().manual_seed(seed)
+    training = TaskTraining(second, 2, settings, generator, torch.device("cpu"))
+    return Patching(known, selective_retraining(known, training), training)
+
+
+@given(st.sampled_from(list(ARCHITECTURES)), st.sampled_from(KINDS), st.floats(0, 1))
+@runs(max_examples=15)
+def test_the_largest_changes_are_kept_and_all_others_restored(name, kind, share):
+    one = patching(name=name, kind=kind)
+    kept = one.largest(share)
+    network = one.restored(kept).network
+    changes = torch.cat([change.flatten() for change in one.changes.values()])
+    chosen = torch.cat([mask.flatten() for mask in kept.values()])
+    assert int((changes > changes[chosen].min()).sum() if chosen.any() else 0) <= share * one.base
+    if chosen.any() and not chosen.all():
+        assert changes[chosen].min() >= changes[~chosen].max()
+    for tensor, old in one.before.items():
+        now = network.tensors[tensor]
+        assert torch.equal(now[~kept[tensor]], old[~kept[tensor]])
+        assert torch.equal(now[kept[tensor]], one.draft.network.tensors[tensor][kept[tensor]])
+
+
+def test_nothing_kept_is_the_network_of_before_and_everything_that_of_retraining():
+    one = patching()
+    nothing, everything = one.restored(one.largest(0.0)).network, one.restored(one.largest(1.0))
+    assert all(torch.equal(nothing.tensors[name], old) for name, old in one.before.items())
+    retrained = one.draft.network.tensors
+    assert all(torch.equal(t, retrained[n]) for n, t in everything.network.tensors.items())
+    assert one.bytes(nothing) == 0 < one.bytes(everything.network)
+
+
+def test_training_moves_kept_entries_only():
+    one = patching()
+    kept = one.largest(0.2)
+    start = one.restored(kept)
+    trained = one.rounded(one.trained(start, kept), kept)
+    for name in one.before:
+        moved = trained.network.tensors[name] != start.network.tensors[name]
+        assert not bool((moved & ~kept[name]).any())
+    assert any(
+        bool((trained.network.tensors[n] != start.network.tensors[n]).any()) for n in one.before
+    )
+    assert [stage.name for stage in trained.stages] == ["head", "retrain", "patch"]
+
+
+@pytest.mark.parametrize("split", ["weights", "auto"])
+@pytest.mark.parametrize("name", list(ARCHITECTURES))
+def test_capacity_is_the_bytes_of_the_file_without_its_header(tmp_path, name, split):
+    architecture = ARCHITECTURES[name]()
+    settings = quick(split=split, keep=0.1, price=0.01)
+    learner = learned(architecture, stream_for(architecture, *KINDS), settings)
+    learner.save(tmp_path)
+    (file,) = tmp_path.glob("*.safetensors")
+    header = int.from_bytes(file.read_bytes()[:8], "little")
+    assert learner.capacity().bytes == file.stat().st_size - 8 - header
+    with safe_open(file, "pt") as opened:
+        assert any(key.startswith("patch/") for key in opened.keys())  # noqa: SIM118
+    assert learner.relative_capacity() == learner.capacity().bytes / (
+        4 * learner.network.base_parameters()
+    )
+
+
+@pytest.mark.parametrize("split", ["weights", "auto"])
+def test_a_loaded_model_answers_and_learns_on_as_the_saved_one(tmp_path, split):
+    architecture = small_mlp()
+    *tasks, last = stream_for(architecture, *KINDS, "one output")
+    learner = learned(architecture, tasks, quick(split=split, keep=0.1, price=0.01))
+    learner.save(tmp_path)
+    loaded = DEN.load(tmp_path)
+    x = inputs_for(architecture, 9)
+    assert same(answers(loaded, x), answers(learner, x))
+    assert loaded.records == learner.records
+    learner.learn(last)
+    loaded.learn(last)
+    assert same(contents(loaded), contents(learner))
+
+
+def test_a_task_that_the_network_solves_stores_a_head_and_nothing_else():
+    architecture = small_mlp()
+    task = task_for(architecture)
+    again = task_for(architecture, name="again")
+    learner = learned(architecture, [task], quick(split="auto", price=10.0))
+    before = learner.capacity()
+    record = learner.learn(again)
+    heads = sum(t.nbytes for t in learner.network.tasks[-1].private.values())
+    assert learner.capacity().bytes == before.bytes + heads
+    assert record.changed == {}
+
+
+def test_bytes_without_a_price_are_taken_and_dear_ones_are_not():
+    architecture = small_mlp()
+    tasks = stream_for(architecture, "one output", "classes", "subtasks")
+    sizes = [
+        learned(architecture, tasks, quick(split="auto", price=price)).capacity().bytes
+        for price in (0.0, 1.0, 1000.0)
+    ]
+    assert sizes[0] > sizes[1] > sizes[2]
+
+
+def test_both_starts_are_tried_as_often_as_the_tasks_double():
+    architecture = small_mlp()
+    tasks = [task_for(architecture, "one output", n, f"task {n}") for n in range(1, 7)]
+    learner = learned(architecture, tasks, quick(split="auto"))
+    tried = [
+        {stage.name for stage in record.stages} >= {FROM_LAST, FROM_ROOT}
+        for record in learner.records
+    ]
+    assert tried == [False, True, True, False, True, False]
+    assert [record.parent for record in learner.records] == [
+        known.parent for known in learner.network.tasks
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_loss_of_a_constant_guess_is_that_of_the_shares(kind):
+    task = task_for(small_mlp(), kind)
+    training = TaskTraining(task, 1, quick(), torch.Generator(), torch.device("cpu"))
+    if task.kind is Kind.CLASSES:
+        counts = torch.bincount(task.train.y, minlength=3) + 0.5
+        expected = -(counts / counts.sum()).log()[task.valid.y].mean()
+    else:
+        share = task.train.y.mean(dim=0)
+        p = torch.where(task.valid.y == 1, share, 1 - share)
+        expected = -p.log().mean()
+    assert constant_loss(training) == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize("split", ["unit", 1, None, "Weights"])
+def test_another_split_is_refused(split):
+    with pytest.raises(SettingError, match="split must be one of 'units', 'weights', 'auto'"):
+        quick(split=split)
+
+
+def test_a_model_of_before_there_was_a_choice_splits_units():
+    assert quick(split=True).split == "units"
+    assert quick(split=False).split is False
+    assert quick().budget == BUDGET
