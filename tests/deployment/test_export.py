@@ -79,10 +79,14 @@ def test_every_method_is_exported(method, tmp_path):
         assert export(learner, tmp_path / "x.onnx", task=task).difference <= 1e-5
         made = export(learner, tmp_path / "x.safetensors", task=task, format="state-dict")
         assert made.difference <= 1e-5
-    try:
-        assert export_all(learner, tmp_path / "all.onnx").difference <= 1e-5
-    except ExportError as error:
-        assert "export each task by its name" in str(error)
+
+
+@pytest.mark.parametrize("method", ["DEN", "DEN-auto", "DNN-EWC"])
+def test_methods_that_share_are_exported_in_one_file(method, tmp_path):
+    learner = METHODS[method].make(small_mlp(), budget=BUDGET)
+    for task in stream_for(small_mlp(), "one output", "one output"):
+        learner.learn(task)
+    assert export_all(learner, tmp_path / "all.onnx").difference <= 1e-5
 
 
 def test_an_onnx_file_says_what_it_is(tmp_path):
