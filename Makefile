@@ -7,7 +7,9 @@ READY  := $(VENV)/.ready
 LIFELONG_DATA ?= $(CURDIR)/data
 export LIFELONG_DATA
 
-.PHONY: bench torture demo test check format types imports data clean
+SBOM   := .venv-sbom
+
+.PHONY: sbom bench torture demo test check format types imports data clean
 
 demo: $(READY)
 	$(BIN)/lifelong demo
@@ -22,6 +24,13 @@ torture: $(READY)
 	$(BIN)/python tests/robust/kills.py --kills 200 > results/robustness/kills.json
 	$(BIN)/python tests/robust/mutations.py --count 100000 > results/robustness/mutations.json
 	$(BIN)/python benchmarks/robustness.py > results/robustness/costs.json
+
+# What is installed, with versions and licences, in CycloneDX's format: sbom.json. The tool has an environment of its own,
+# so that it does not list itself.
+sbom: $(READY)
+	test -x $(SBOM)/bin/cyclonedx-py || $(PYTHON) -m venv $(SBOM)
+	$(SBOM)/bin/pip install --quiet --disable-pip-version-check cyclonedx-bom==7.5.0
+	$(SBOM)/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type library --short-PURLs --output-reproducible --of JSON -o sbom.json $(BIN)/python
 
 # Speed and memory: ratios with their targets. FULL=1 for the ten tasks of Permuted MNIST too.
 bench: $(READY)
@@ -47,4 +56,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(SBOM) sbom.json build dist .mypy_cache .ruff_cache .hypothesis

@@ -3,13 +3,16 @@
 OMP_NUM_THREADS=1 python benchmarks/prediction.py
 """
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
+import numpy as np
 import torch
 from side_by_side import Figure, figure, publish, ratio
 from torch import Tensor, nn
 
-from lifelong import DEN, Budget, Settings, mlp
+from lifelong import DEN, Budget, LifelongClassifier, Settings, mlp
 from lifelong.tasks.task import Task
 
 WIDTHS = (312, 128)
@@ -57,8 +60,32 @@ def ours(learner: DEN, task: str, x: Tensor, times: int) -> None:
         learner.predict_proba(x, task=task)
 
 
+def repeated(predict: Callable[[Any], object], x: Any, times: int) -> None:
+    for _ in range(times):
+        predict(x)
+
+
+def one_row_by_predict() -> list[Figure]:
+    """`predict` of one row, of a learner and of an estimator, against the bare forward pass."""
+    learner = learned(3)
+    row = torch.randn(1, 784)
+    bare = partial(plainly, sequential(learner, 2), row, 500)
+    by_learner = partial(repeated, partial(learner.predict, task="task 1"), row, 500)
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(200, 20))
+    estimator = LifelongClassifier(budget=Budget(steps=1))
+    estimator.fit(x, x[:, 0] > 0, task="march")
+    prepared = torch.randn(1, estimator.preparation_.inputs)
+    own = partial(plainly, sequential(estimator.learner_, 1), prepared, 500)
+    by_estimator = partial(repeated, partial(estimator.predict, task="march"), x[:1], 500)
+    return [
+        figure("learner.predict, 1 row of 784 / bare forward pass", ratio(by_learner, bare), 3.0),
+        figure("estimator.predict, 1 row of 20 / bare forward pass", ratio(by_estimator, own), 3.0),
+    ]
+
+
 def figures() -> list[Figure]:
-    found = []
+    found = one_row_by_predict()
     for tasks in (10, 200):
         learner = learned(tasks)
         middle = tasks // 2

@@ -15,6 +15,7 @@ SPEED = (
     "memory",
     "baselines",
     "modules",
+    "serving",
     "all",
     "tables",
     "finding",

@@ -19,10 +19,15 @@ def examples(page):
 
 
 @pytest.mark.parametrize("page", [page for page in DOCS if examples(page)], ids=lambda p: p.stem)
-def test_the_examples_of_the_docs_run(page, tmp_path, monkeypatch):
+def test_the_examples_of_the_docs_run(page, tmp_path, monkeypatch, capsys):
+    """One after the other, each with what those before it made; and print what the page shows."""
     monkeypatch.chdir(tmp_path)
-    for example in examples(page):
-        exec(example, {})
+    shown = r"```python\n(.*?)```(?:\n```output\n(.*?)```)?"
+    made: dict[str, object] = {}
+    for example, output in re.findall(shown, page.read_text(), flags=re.DOTALL):
+        exec(example, made)
+        printed = capsys.readouterr().out
+        assert not output or printed == output
 
 
 def test_the_example_runs(tmp_path, monkeypatch):

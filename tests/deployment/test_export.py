@@ -18,6 +18,7 @@ from lifelong.deployment import export as exporting
 from lifelong.deployment.export import ENDINGS, export, export_all, file_name
 from lifelong.deployment.facts import ExportError
 from lifelong.deployment.modules import task_module
+from lifelong.evaluation.measure import LearnsTogether
 from lifelong.extras import MissingExtraError
 from lifelong.learners.registry import METHODS
 from lifelong.networks.layout import Layout
@@ -64,6 +65,28 @@ def test_onnx_answers_as_the_learner_does(method, network, tmp_path):
             expected = learner.predict_proba(x, task=task).numpy()
             np.testing.assert_allclose(probabilities, expected, atol=1e-5)
             np.testing.assert_array_equal(labels, learner.predict(x, task=task))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_is_exported(method, tmp_path):
+    learner = METHODS[method].make(small_mlp(), budget=BUDGET)
+    if isinstance(learner, LearnsTogether):
+        learner.learn_together(stream_for(small_mlp(), "one output", "one output"))
+    else:
+        for task in stream_for(small_mlp(), "one output", "one output"):
+            learner.learn(task)
+    for task in learner.tasks:
+        assert export(learner, tmp_path / "x.onnx", task=task).difference <= 1e-5
+        made = export(learner, tmp_path / "x.safetensors", task=task, format="state-dict")
+        assert made.difference <= 1e-5
+
+
+@pytest.mark.parametrize("method", ["DEN", "DEN-auto", "DNN-EWC"])
+def test_methods_that_share_are_exported_in_one_file(method, tmp_path):
+    learner = METHODS[method].make(small_mlp(), budget=BUDGET)
+    for task in stream_for(small_mlp(), "one output", "one output"):
+        learner.learn(task)
+    assert export_all(learner, tmp_path / "all.onnx").difference <= 1e-5
 
 
 def test_an_onnx_file_says_what_it_is(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from huggingface_hub import HfApi, ModelCard, hub_mixin, snapshot_download
 
 from builders import BUDGET, answers, inputs_for, quick, small_mlp, stream_for, task_for
-from lifelong import DEN
+from lifelong import DEN, LifelongClassifier
 from lifelong.deployment import hub
 from lifelong.deployment.card import card_text
 from lifelong.deployment.hub import from_pretrained, push_to_hub, save_pretrained
@@ -127,6 +127,17 @@ def test_a_directory_holds_a_model_with_its_card(method, tmp_path):
     save_pretrained(learner, place)
     assert "| 2 | task 2 | classes | 3 |" in (place / "README.md").read_text()
     assert "auroc" not in (place / "README.md").read_text()
+
+
+def test_an_estimator_goes_to_the_hub_with_its_columns(fake_hub):
+    rows = X.numpy().repeat(10, axis=0)
+    labels = ["high" if row[0] > 0 else "low" for row in rows]
+    estimator = LifelongClassifier(network=(8,), budget=BUDGET).fit(rows, labels, task="march")
+    push_to_hub(estimator, "me/table")
+    again = from_pretrained("me/table")
+    assert isinstance(again, LifelongClassifier)
+    assert again.predict(rows).tolist() == estimator.predict(rows).tolist()
+    assert "march" in (fake_hub / "me/table/README.md").read_text()
 
 
 def test_a_card_that_somebody_wrote_is_kept_and_so_is_another_model(learner, tmp_path):

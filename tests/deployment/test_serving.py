@@ -150,10 +150,18 @@ def test_what_any_page_could_send_is_not_taken(ask, kind):
     assert "application/json" in found["error"]
 
 
-def test_another_name_of_the_host_is_not_answered(ask):
-    status, said = ask({"task": "task 1", "rows": ROWS}, host="evil.example")
+@pytest.mark.parametrize("host", ["localhost", "localhost:8000", "[::1]:80", "127.0.0.1:1"])
+def test_its_own_names_are_answered(ask, host):
+    assert ask({"task": "task 1", "rows": ROWS}, host=host)[0] == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "localhost.evil", ""])
+@pytest.mark.parametrize("path", ["/predict", "/health", "/metrics"])
+def test_another_name_of_the_host_is_not_answered(ask, host, path):
+    method = "POST" if path == "/predict" else "GET"
+    status, said = ask({"task": "task 1", "rows": ROWS}, path, method, host=host)
     assert status == 400
-    assert "Invalid host" in said
+    assert "its names are 127.0.0.1, [::1], localhost" in said["error"]
 
 
 @pytest.mark.parametrize(
@@ -371,10 +379,10 @@ def test_the_command_listens_on_this_machine_only_unless_told(model, monkeypatch
     main(["serve", str(model), "--host", "0.0.0.0"])
     main(["serve", str(model), "--host", "0.0.0.0", "--hosts", "models.example"])
     assert [options["host"] for _, options in ran] == ["127.0.0.1", "0.0.0.0", "0.0.0.0"]
-    hosts = [app.user_middleware[0].kwargs["allowed_hosts"] for app, _ in ran]
+    hosts = [app.hosts for app, _ in ran]
     assert "localhost" in hosts[0]
     assert "*" not in hosts[0]
-    assert hosts[1] == ["*"]
+    assert hosts[1] == {"*"}
     assert "models.example" in hosts[2]
     assert "*" not in hosts[2]
     assert all(not options["server_header"] for _, options in ran)

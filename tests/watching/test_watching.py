@@ -57,7 +57,8 @@ def test_events_come_in_order_and_tell_what_the_records_tell():
                 assert event.stage == inside
         assert inside is None
         taken = [e.record for e in between if isinstance(e, StageEnded)]
-        kept = learner.records[number - 1].stages
+        # Equation 3 is solved at once: its head has a record, and no looks to tell of.
+        kept = [stage for stage in learner.records[number - 1].stages if stage.name != "head"]
         assert {(s.loss, s.steps) for s in kept} <= {(s.loss, s.steps) for s in taken}
     assert ended.units == {group: len(born) for group, born in learner.network.born.items()}
     assert ended.parameters == learner.capacity().parameters

@@ -9,6 +9,7 @@ from lifelong.cli.common import Refusal, print_json, say
 
 if TYPE_CHECKING:
     from lifelong.deployment.export import Exported
+    from lifelong.estimator.base import LifelongEstimator
     from lifelong.learners.base import AnyLearner
 
 Model: TypeAlias = Annotated[Path, Positional, arg(metavar="MODEL")]
@@ -33,13 +34,13 @@ def export_command(
         out: File to write; by default it is named after the task.
         json: Print what was written as JSON.
     """
+    from lifelong.deployment.answering import load_model_or_estimator
     from lifelong.deployment.facts import ExportError
-    from lifelong.learners.registry import load_model
 
     if all and (task is not None or format != "onnx"):
         raise Refusal("--all makes one ONNX file of all tasks: give it without --task, --format", 2)
     try:
-        made = _export(load_model(model), task, format, all, out)
+        made = _export(load_model_or_estimator(model), task, format, all, out)
     except ExportError as error:
         raise Refusal(str(error), 1) from error
     if json:
@@ -101,10 +102,16 @@ def serve_command(
 
 
 def _export(
-    learner: "AnyLearner", task: str | None, format: str, every: bool, out: Path | None
+    found: "AnyLearner | LifelongEstimator",
+    task: str | None,
+    format: str,
+    every: bool,
+    out: Path | None,
 ) -> "Exported":
     from lifelong.deployment.export import export, export_all, file_name
+    from lifelong.learners.base import Learner
 
+    learner = found if isinstance(found, Learner) else found.learner_
     if every:
         return export_all(learner, out or Path(file_name(None, format)))
     if task is None:
@@ -112,4 +119,4 @@ def _export(
             known = ", ".join(map(repr, learner.tasks)) or "none"
             raise Refusal(f"say which task with --task, or --all; the model knows {known}", 2)
         (task,) = learner.tasks
-    return export(learner, out or Path(file_name(task, format)), task=task, format=format)
+    return export(found, out or Path(file_name(task, format)), task=task, format=format)

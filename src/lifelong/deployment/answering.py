@@ -16,6 +16,8 @@ from lifelong.persistence.files import NOT_DECODED
 from lifelong.persistence.models import ModelFileError
 
 if TYPE_CHECKING:
+    import torch
+
     from lifelong.estimator.base import LifelongEstimator
     from lifelong.tables.frames import Table
 
@@ -57,9 +59,11 @@ class Answering(Protocol):
     def answer(self, asked: Asked) -> dict[str, Any]: ...
 
 
-def load_model_or_estimator(path: str | Path) -> "AnyLearner | LifelongEstimator":
-    """What was saved in a directory: a learner, or an estimator with its columns."""
-    learner = load_model(path)
+def load_model_or_estimator(
+    path: str | Path, *, device: "str | torch.device" = "cpu"
+) -> "AnyLearner | LifelongEstimator":
+    """What was saved in a directory: a learner, or an estimator with its columns (on the CPU)."""
+    learner = load_model(path, device=device)
     if learner.attached is None:
         return learner
     require_extra("sklearn", "narwhals", "pyarrow", extra="tables")
@@ -111,9 +115,9 @@ class _OfLearner:
         known, _ = learner.predictor(task)
         if known.kind.is_regression:
             return {"task": task, "predictions": learner.predict(rows, task=task).tolist()}
-        probabilities = learner.predict_proba(rows, task=task).cpu().numpy()
+        probabilities = learner.predict_proba(rows, task=task).tolist()
         labels = labels_from(known, probabilities)
-        return {"task": task, "labels": labels.tolist(), "probabilities": probabilities.tolist()}
+        return {"task": task, "labels": labels, "probabilities": probabilities}
 
 
 @final

@@ -21,13 +21,15 @@ from lifelong.deployment.facts import ExportError, answer_name, labels_from, mod
 from lifelong.deployment.graphs import ANSWERS, INPUTS, TASK, all_tasks_graph, task_graph
 from lifelong.deployment.modules import task_module
 from lifelong.extras import require_extra
-from lifelong.learners.base import AnyLearner
+from lifelong.learners.base import AnyLearner, Learner
 from lifelong.networks.growing import LearnedTask
 from lifelong.persistence.files import make_directory, replace_file
 from lifelong.plugins import did_you_mean
 
 if TYPE_CHECKING:
     from onnx import ModelProto
+
+    from lifelong.estimator.base import LifelongEstimator
 
 Format: TypeAlias = Literal["onnx", "torch", "state-dict"]
 ENDINGS: Mapping[str, str] = {"onnx": ".onnx", "torch": ".pt2", "state-dict": ".safetensors"}
@@ -52,28 +54,38 @@ class Exported:
     difference: float
 
 
-def export(learner: AnyLearner, file: str | Path, *, task: str, format: str = "onnx") -> Exported:
+def export(
+    model: "AnyLearner | LifelongEstimator", file: str | Path, *, task: str, format: str = "onnx"
+) -> Exported:
     """Write the network that serves one task.
 
     - "onnx": inputs of any number of rows; outputs "probabilities" and "labels", or "predictions"
-      of a regression;
+      of a regression. Of an estimator its columns are the inputs, and its labels are as they were
+      in the data ("numbers" of a regressor);
     - "torch": a program that `torch.export.load` reads; it returns what `predict_proba` does;
     - "state-dict": tensors in safetensors for `task_module(learner, task)` or a module of your own.
 
-    The metadata of each names the task, its kind and classes, the method and versions.
+    The metadata of each names the task, its kind and classes, the method and versions. The columns
+    of an estimator are part of "onnx" only; the others take inputs that are prepared already.
     """
-    content = {"onnx": _onnx, "torch": _torch, "state-dict": _state_dict}.get(format)
-    if content is None:
+    if format not in ENDINGS:
         hint = did_you_mean(format, ENDINGS)
         raise ExportError(f"no format {format!r}; {hint}there are {', '.join(ENDINGS)}")
-    made, difference = content(learner, task)
-    return _written(Path(file), made, format, task, difference)
+    learner = model if isinstance(model, Learner) else model.learner_
+    if format == "torch":
+        made = _torch(learner, task)
+    elif format == "state-dict":
+        made = _state_dict(learner, task)
+    else:
+        made = _onnx(learner, task) if isinstance(model, Learner) else _onnx_of_table(model, task)
+    return _written(Path(file), made[0], format, task, made[1])
 
 
 def export_all(learner: AnyLearner, file: str | Path) -> Exported:
     """Write one ONNX file for all tasks: its second input is the number of a task, from 1.
 
-    What tasks share is stored once; if they share nothing this is refused.
+    What tasks share is stored once; if they share nothing this is refused. Of an estimator, give
+    its `learner_`: the file takes inputs that are prepared already.
     """
     if not learner.tasks:
         raise ExportError("no task was learned yet, so there is nothing to export")
@@ -121,6 +133,23 @@ def _onnx(learner: AnyLearner, task: str) -> tuple[bytes, float]:
         return found
 
     return content, _difference(learner, known, answers)
+
+
+def _onnx_of_table(estimator: "LifelongEstimator", task: str) -> tuple[bytes, float]:
+    estimator.learner_.predictor(task)  # refuses a task that was not learned
+    from lifelong.deployment.tables import checked_rows, table_graph
+
+    content = table_graph(estimator, task).SerializeToString()
+    table, fed = checked_rows(estimator)
+    found = _session(content)(None, fed)
+    answer: Any = estimator
+    if estimator.front == "regressor":
+        return content, _apart(task, found[0], answer.predict(table, task=task))
+    probabilities = answer.predict_proba(table, task=task)
+    sure = np.ptp(np.sort(probabilities, axis=1)[:, -2:], axis=1) > CLOSE  # others may tie
+    if not np.array_equal(found[1][sure], answer.predict(table, task=task)[sure]):
+        raise ExportError(f"{task!r}: labels that are not those of the estimator")
+    return content, _apart(task, found[0], probabilities)
 
 
 def _traced_graph(
@@ -198,21 +227,25 @@ def _difference(
     *,
     logits: bool = False,
 ) -> float:
-    """Largest difference from the learner's answers; refused if it is not small."""
+    """Largest difference from the learner's answers."""
     generator = torch.Generator().manual_seed(0)
     own = learner.decision_function if logits or known.kind.is_regression else learner.predict_proba
     largest = 0.0
     for rows in _CHECKED_ROWS:
         x = torch.randn(rows, *learner.network.architecture.layout.inputs, generator=generator)
         expected = own(x, task=known.name).cpu().numpy()
-        found = np.asarray(answers(x))
-        if found.shape != expected.shape:
-            raise ExportError(f"{known.name!r}: answers of {found.shape}, not {expected.shape}")
-        apart = np.abs(found - expected) / np.maximum(1, np.abs(expected))
-        largest = max(largest, float(apart.max()))
+        largest = max(largest, _apart(known.name, np.asarray(answers(x)), expected))
+    return largest
+
+
+def _apart(task: str, found: Any, expected: Any) -> float:
+    """Largest difference, relative to answers above 1; refused if it is not small."""
+    if found.shape != expected.shape:
+        raise ExportError(f"{task!r}: answers of shape {found.shape}, not {expected.shape}")
+    largest = float((np.abs(found - expected) / np.maximum(1, np.abs(expected))).max())
     if not largest <= CLOSE:  # NaN is not close either
         raise ExportError(
-            f"{known.name!r}: the exported network differs from the learner's answers by "
+            f"{task!r}: the exported network differs from the learner's answers by "
             f"{largest:.1e}, more than {CLOSE:.0e}, and was not written; please report this"
         )
     return largest
@@ -220,5 +253,5 @@ def _difference(
 
 def _require_labels(known: LearnedTask, answers: Any, labels: Any) -> None:
     """That labels follow from the answers."""
-    if not np.array_equal(labels, labels_from(known, answers)):
+    if not np.array_equal(labels, labels_from(known, answers.tolist())):
         raise ExportError(f"{known.name!r}: labels that do not follow from the probabilities")

@@ -2,8 +2,8 @@
 
 A graph that is written from our own layers takes milliseconds, needs only the package `onnx` and
 reads like the network. `torch.onnx` takes a second per task and cannot express a network whose
-widths depend on an input, which the file for all tasks has; it serves architectures of other
-layers (`traced_graph`).
+widths depend on an input, which the file for all tasks has; `export` uses it for architectures of
+other layers.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,9 +33,11 @@ from lifelong.tasks.task import Kind
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-OPSET = 17  # of 2022: the newest that all that is used here needs is 16
+OPSETS = (("", 17), ("ai.onnx.ml", 3))  # of 2022; of what is used here, 16 and 2 are the newest
 IR_VERSION = 8  # what runtimes of that time read
 INPUTS, TASK, LABELS, ANSWERS = "inputs", "task", "labels", "answers"
+NUMBERS = "numbers"  # that an estimator predicts, in the unit of its labels
+FLOAT, INT64, DOUBLE = 1, 7, 11  # numbers of types in ONNX
 MOST_BYTES = 2**31 - 2**20  # of a protobuf message
 
 Named: TypeAlias = Callable[[str], str]  # from a tensor's name to that of the value in the graph
@@ -45,19 +47,25 @@ def task_graph(
     known: LearnedTask, network: Predictor, facts: Mapping[str, str]
 ) -> "ModelProto | None":
     """The network of one task; None if its layers are not ours."""
-    require_extra("onnx", extra="export")
-    graph = _Graph()
-    if isinstance(network, Columns) and isinstance(network.architecture, Sequential):
-        logits = _columns(graph, network.architecture.layers, network.columns)
-    elif isinstance(network, Network) and isinstance(network.architecture, Sequential):
-        tensors = network.tensors
-        logits = _chain(graph, network.architecture.layers, lambda n: graph.tensor(n, tensors[n]))
-    else:
+    graph = Graph()
+    graph.input(INPUTS, FLOAT, network.inputs)
+    logits = network_logits(graph, network, INPUTS)
+    if logits is None:
         return None
     outputs = [graph.named(_answers(graph, known.kind, logits), answer_name(known))]
     if not known.kind.is_regression:
         outputs.append(graph.named(_labels(graph, known, outputs[0]), LABELS))
-    return graph.model(network.inputs, outputs, facts)
+    return graph.model(outputs, facts)
+
+
+def network_logits(graph: "Graph", network: Predictor, inputs: str) -> str | None:
+    """What a network computes from a value of the graph; None if its layers are not ours."""
+    if isinstance(network, Columns) and isinstance(network.architecture, Sequential):
+        return _columns(graph, inputs, network.architecture.layers, network.columns)
+    if isinstance(network, Network) and isinstance(network.architecture, Sequential):
+        tensors, layers = network.tensors, network.architecture.layers
+        return _chain(graph, inputs, layers, lambda n: graph.tensor(n, tensors[n]))
+    return None
 
 
 def all_tasks_graph(
@@ -67,7 +75,6 @@ def all_tasks_graph(
 
     What a task shares with a later one, as a prefix of each axis, is stored once.
     """
-    require_extra("onnx", extra="export")
     architecture = _common_architecture([network for _, network in tasks])
     stored = {
         name: _Prefixes([network.tensors[name] for _, network in tasks])
@@ -79,13 +86,14 @@ def all_tasks_graph(
             f"one file for all {len(tasks)} tasks would hold {once:,} numbers, and a file for each "
             f"{apart:,} together: nothing is shared; export each task by its name"
         )
-    graph = _Graph()
+    graph = Graph()
+    graph.input(INPUTS, FLOAT, architecture.inputs)
     graph.ask_for_the_task()
-    logits = _chain(graph, architecture.layers, lambda name: stored[name].at(graph, name))
+    logits = _chain(graph, INPUTS, architecture.layers, lambda name: stored[name].at(graph, name))
     answers = graph.named(
         _answers_by_task(graph, [known.kind for known, _ in tasks], logits), ANSWERS
     )
-    return graph.model(architecture.inputs, [answers], facts)
+    return graph.model([answers], facts)
 
 
 @final
@@ -111,7 +119,7 @@ class _Prefixes:
     def apart(self) -> int:
         return sum(int(np.prod(shape)) for shape in self.shapes)
 
-    def at(self, graph: "_Graph", name: str) -> str:
+    def at(self, graph: "Graph", name: str) -> str:
         """The tensor of the task that is asked for."""
         if len(self.whole) == 1:
             value = graph.tensor(name, self.whole[0])
@@ -123,7 +131,7 @@ class _Prefixes:
         starts = graph.constant(f"{name} starts", np.zeros(len(self.shapes[0]), np.int64))
         return graph.add("Slice", value, starts, ends)
 
-    def _one_of_several(self, graph: "_Graph", name: str) -> str:
+    def _one_of_several(self, graph: "Graph", name: str) -> str:
         """All of them lie one after the other."""
         flat = np.concatenate([_array(tensor).reshape(-1) for tensor in self.whole])
         sizes = [tensor.numel() for tensor in self.whole]
@@ -142,20 +150,32 @@ def _begins(whole: Tensor, tensor: Tensor) -> bool:
 
 
 @final
-class _Graph:
+class Graph:
     """Nodes and constants of a graph that is being written."""
 
     def __init__(self) -> None:
+        require_extra("onnx", extra="export")
+        self._inputs: list[Any] = []
         self._nodes: list[Any] = []
         self._constants: dict[str, Any] = {}
         self._number = count(1)
         self._task: str | None = None
 
+    def input(self, name: str, kind: int, shape: Sequence[int]) -> None:
+        """A value that comes from outside, of this type of ONNX, with rows first."""
+        from onnx import helper
+
+        self._inputs.append(helper.make_tensor_value_info(name, kind, ["rows", *shape]))
+
+    def concat(self, values: Sequence[str]) -> str:
+        """Values side by side."""
+        return values[0] if len(values) == 1 else self.add("Concat", *values, axis=1)
+
     def add(self, operation: str, *inputs: str, **attributes: Any) -> str:
         """One more node; the name of its output."""
         from onnx import helper
 
-        output = f"{operation.lower()}{next(self._number)}"
+        output = f"/{operation.lower()}{next(self._number)}"
         node = helper.make_node(operation, list(inputs), [output], name=output, **attributes)
         self._nodes.append(node)
         return output
@@ -168,17 +188,25 @@ class _Graph:
         return name
 
     def constant(self, name: str, array: np.ndarray[Any, Any]) -> str:
+        """A constant of ours; what is inside begins with a slash, since columns have any name."""
+        return self._initializer(f"/{name}", array)
+
+    def tensor(self, name: str, tensor: Tensor) -> str:
+        """A tensor of the network, under its own name."""
+        return self._initializer(name, _array(tensor))
+
+    def _initializer(self, name: str, array: np.ndarray[Any, Any]) -> str:
         from onnx import numpy_helper
 
         self._constants[name] = numpy_helper.from_array(np.ascontiguousarray(array), name)
         return name
 
-    def tensor(self, name: str, tensor: Tensor) -> str:
-        return self.constant(name, _array(tensor))
-
     def ask_for_the_task(self) -> None:
         """Give the graph a second input: the number of a task, from 1."""
+        from onnx import TensorProto, helper
+
         first = self.constant("first task", np.ones((), np.int64))
+        self._inputs.append(helper.make_tensor_value_info(TASK, TensorProto.INT64, []))
         self._task = self.add("Sub", TASK, first)
 
     def by_task(self, name: str, rows: Sequence[Sequence[int]]) -> str:
@@ -190,33 +218,36 @@ class _Graph:
         return self.add("Reshape", row, flat)  # which tells those who infer shapes that it is flat
 
     def model(
-        self, inputs: tuple[int, ...], outputs: Sequence[str], facts: Mapping[str, str]
+        self, outputs: Sequence[str], facts: Mapping[str, str], labels: int = INT64
     ) -> "ModelProto":
-        from onnx import TensorProto, checker, helper, shape_inference
+        """The whole, checked; `labels` is the type of labels."""
+        from onnx import checker, helper, shape_inference
 
+        given = {one.name for one in self._inputs}
+        inside = {*self._constants, *(name for node in self._nodes for name in node.output)}
+        if given & inside or len(given) < len(self._inputs):
+            raise ExportError(
+                f"a column cannot be named {', '.join(sorted(given & inside))} in an ONNX file, "
+                "which has that name for itself; export as torch, without the columns"
+            )
         size = sum(constant.ByteSize() for constant in self._constants.values())
         if size > MOST_BYTES:
             raise ExportError(
                 f"the network takes {size:,} bytes, but an ONNX file holds {MOST_BYTES:,}; export "
                 "it as torch or state-dict"
             )
-        rows = helper.make_tensor_value_info(INPUTS, TensorProto.FLOAT, ["rows", *inputs])
-        number = helper.make_tensor_value_info(TASK, TensorProto.INT64, [])
-        types = {LABELS: TensorProto.INT64}
+        types = {LABELS: labels, NUMBERS: DOUBLE}
         graph = helper.make_graph(
             self._nodes,
             "lifelong",
-            [rows] if self._task is None else [rows, number],
-            [
-                helper.make_tensor_value_info(n, types.get(n, TensorProto.FLOAT), None)
-                for n in outputs
-            ],
+            self._inputs,
+            [helper.make_tensor_value_info(n, types.get(n, FLOAT), None) for n in outputs],
             list(self._constants.values()),
         )
         made = helper.make_model(
             graph,
             producer_name="lifelong",
-            opset_imports=[helper.make_opsetid("", OPSET)],
+            opset_imports=[helper.make_opsetid(*one) for one in OPSETS],
             ir_version=IR_VERSION,
         )
         helper.set_model_props(made, dict(facts))
@@ -225,36 +256,31 @@ class _Graph:
         return made
 
 
-def _chain(graph: _Graph, layers: Sequence[Layer], named: Named) -> str:
-    value = INPUTS
+def _chain(graph: Graph, value: str, layers: Sequence[Layer], named: Named) -> str:
     for layer in layers:
         value = _layer(graph, layer, value, named)
     return _linear(graph, value, named, HEAD)
 
 
 def _columns(
-    graph: _Graph, layers: Sequence[Layer], columns: Sequence[Mapping[str, Tensor]]
+    graph: Graph, value: str, layers: Sequence[Layer], columns: Sequence[Mapping[str, Tensor]]
 ) -> str:
     """As `Columns.logits` computes it: each column reads those before it."""
 
     def named(number: int) -> Named:
         return lambda name: graph.tensor(f"{number + 1}.{name}", columns[number][name])
 
-    states = [INPUTS]
+    states = [value]
     for layer in layers:
         if not isinstance(layer, Linear | Convolution):
             states = [_layer(graph, layer, state, named(0)) for state in states]
             continue
-        below = [_side_by_side(graph, states[: number + 1]) for number in range(len(columns))]
+        below = [graph.concat(states[: number + 1]) for number in range(len(columns))]
         states = [_layer(graph, layer, read, named(n)) for n, read in enumerate(below)]
-    return _linear(graph, _side_by_side(graph, states), named(len(columns) - 1), HEAD)
+    return _linear(graph, graph.concat(states), named(len(columns) - 1), HEAD)
 
 
-def _side_by_side(graph: _Graph, values: Sequence[str]) -> str:
-    return values[0] if len(values) == 1 else graph.add("Concat", *values, axis=1)
-
-
-def _layer(graph: _Graph, layer: Layer, value: str, named: Named) -> str:
+def _layer(graph: Graph, layer: Layer, value: str, named: Named) -> str:
     match layer:
         case Linear(name):
             return _linear(graph, value, named, (f"{name}.weight", f"{name}.bias"))
@@ -270,11 +296,11 @@ def _layer(graph: _Graph, layer: Layer, value: str, named: Named) -> str:
             return graph.add("Relu", value)
 
 
-def _linear(graph: _Graph, value: str, named: Named, names: tuple[str, str]) -> str:
+def _linear(graph: Graph, value: str, named: Named, names: tuple[str, str]) -> str:
     return graph.add("Gemm", value, named(names[0]), named(names[1]), transB=1)
 
 
-def _answers(graph: _Graph, kind: Kind, logits: str) -> str:
+def _answers(graph: Graph, kind: Kind, logits: str) -> str:
     if kind.is_regression:
         return logits
     if kind is Kind.BINARY:
@@ -282,7 +308,7 @@ def _answers(graph: _Graph, kind: Kind, logits: str) -> str:
     return graph.add("Softmax", logits, axis=1)
 
 
-def _answers_by_task(graph: _Graph, kinds: Sequence[Kind], logits: str) -> str:
+def _answers_by_task(graph: Graph, kinds: Sequence[Kind], logits: str) -> str:
     """Each kind's own link, if there are several, and the task decides among them."""
     links = {kind: _answers(graph, kind, logits) for kind in dict.fromkeys(kinds)}
     (_, answers), *others = links.items()
@@ -292,7 +318,7 @@ def _answers_by_task(graph: _Graph, kinds: Sequence[Kind], logits: str) -> str:
     return answers
 
 
-def _labels(graph: _Graph, known: LearnedTask, answers: str) -> str:
+def _labels(graph: Graph, known: LearnedTask, answers: str) -> str:
     """As `predict` returns them."""
     if known.kind is Kind.CLASSES:
         best = graph.add("ArgMax", answers, axis=1, keepdims=0)

@@ -7,16 +7,19 @@ as any saved model is.
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 
+from lifelong.deployment.answering import load_model_or_estimator
 from lifelong.deployment.card import MADE, Scores, card_text
 from lifelong.extras import require_extra
-from lifelong.learners.base import AnyLearner
-from lifelong.learners.registry import load_model
+from lifelong.learners.base import AnyLearner, Learner
 from lifelong.persistence.files import LOCK
 from lifelong.persistence.models import MANIFEST
+
+if TYPE_CHECKING:
+    from lifelong.estimator.base import LifelongEstimator
 
 require_extra("huggingface_hub", extra="hub")
 
@@ -33,14 +36,14 @@ _TAGS = ("continual-learning", "lifelong-learning")
 
 
 def save_pretrained(
-    learner: AnyLearner,
+    model: "AnyLearner | LifelongEstimator",
     directory: str | Path,
     *,
     scores: Scores | None = None,
     command: str = "",
     overwrite: bool = False,
 ) -> None:
-    """Save a model with a model card beside it.
+    """Save a learner or an estimator with a model card beside it.
 
     Args:
         scores: by task and metric, for the card.
@@ -50,7 +53,7 @@ def save_pretrained(
     place = Path(directory)
     _drop_own_card(place)
     about = {"scores": scores, "command": command, "name": place.resolve().name}
-    _OnHub(learner, overwrite).save_pretrained(place, model_card_kwargs=about)
+    _OnHub(model, overwrite).save_pretrained(place, model_card_kwargs=about)
 
 
 def from_pretrained(
@@ -62,8 +65,8 @@ def from_pretrained(
     force_download: bool = False,
     local_files_only: bool = False,
     device: str | torch.device = "cpu",
-) -> AnyLearner:
-    """Load a model from the Hub, by its name, or from a directory."""
+) -> "AnyLearner | LifelongEstimator":
+    """Load a learner or an estimator from the Hub, by its name, or from a directory."""
     return _OnHub._from_pretrained(
         model_id=str(name),
         revision=revision,
@@ -72,11 +75,11 @@ def from_pretrained(
         local_files_only=local_files_only,
         token=token,
         device=device,
-    ).learner
+    ).model
 
 
 def push_to_hub(
-    learner: AnyLearner,
+    model: "AnyLearner | LifelongEstimator",
     name: str,
     *,
     scores: Scores | None = None,
@@ -92,9 +95,9 @@ def push_to_hub(
     The tensors of the model that was there before are deleted in the same commit.
     """
     about = {"scores": scores, "command": command, "name": name}
-    made: str = _OnHub(learner, overwrite=True).push_to_hub(
+    made: str = _OnHub(model, overwrite=True).push_to_hub(
         name,
-        commit_message=commit_message or f"{learner.method}, {len(learner.tasks)} tasks",
+        commit_message=commit_message or f"{model.method}, {len(model.tasks)} tasks",
         private=private,
         token=token,
         branch=branch,
@@ -108,15 +111,15 @@ def push_to_hub(
 
 @final
 class _OnHub(ModelHubMixin, library_name="lifelong", tags=list(_TAGS)):
-    """A learner as the Hub's library wants it."""
+    """A learner or an estimator as the Hub's library wants it."""
 
-    def __init__(self, learner: AnyLearner, overwrite: bool = False) -> None:
-        self.learner = learner
+    def __init__(self, model: "AnyLearner | LifelongEstimator", overwrite: bool = False) -> None:
+        self.model = model
         self._overwrite = overwrite
         self._hub_mixin_config = None  # the manifest says it all
 
     def _save_pretrained(self, save_directory: Path) -> None:
-        self.learner.save(save_directory, overwrite=self._overwrite)
+        self.model.save(save_directory, overwrite=self._overwrite)
 
     @classmethod
     def _from_pretrained(
@@ -131,7 +134,7 @@ class _OnHub(ModelHubMixin, library_name="lifelong", tags=list(_TAGS)):
         **model_kwargs: Any,
     ) -> "_OnHub":
         if Path(model_id).is_dir():
-            return cls(load_model(model_id, **model_kwargs))
+            return cls(load_model_or_estimator(model_id, **model_kwargs))
         cached = snapshot_download(
             model_id,
             revision=revision,
@@ -146,12 +149,12 @@ class _OnHub(ModelHubMixin, library_name="lifelong", tags=list(_TAGS)):
             for pattern in MODEL_FILES:
                 for file in Path(cached).glob(pattern):
                     shutil.copyfile(file, Path(copied) / file.name)
-            return cls(load_model(copied, **model_kwargs))
+            return cls(load_model_or_estimator(copied, **model_kwargs))
 
     def generate_model_card(self, *_args: Any, **about: Any) -> ModelCard:
-        tags = [*_TAGS, self.learner.method.lower()]
-        data = ModelCardData(library_name="lifelong", tags=tags)
-        return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{card_text(self.learner, **about)}")
+        learner = self.model if isinstance(self.model, Learner) else self.model.learner_
+        data = ModelCardData(library_name="lifelong", tags=[*_TAGS, learner.method.lower()])
+        return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{card_text(learner, **about)}")
 
 
 def _drop_own_card(directory: Path) -> None:

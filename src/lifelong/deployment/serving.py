@@ -8,10 +8,10 @@ than that.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import msgspec
 
@@ -33,20 +33,29 @@ from prometheus_client import (  # noqa: E402
     generate_latest,
 )
 from starlette.applications import Starlette  # noqa: E402
-from starlette.middleware import Middleware  # noqa: E402
-from starlette.middleware.trustedhost import TrustedHostMiddleware  # noqa: E402
-from starlette.requests import ClientDisconnect, Request  # noqa: E402
+from starlette.requests import Request  # noqa: E402
 from starlette.responses import Response  # noqa: E402
 from starlette.routing import Route  # noqa: E402
+from starlette.types import Receive, Scope, Send  # noqa: E402
 
 HOST = "127.0.0.1"
 LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
 MOST_BYTES = 1 << 20  # of a request
 MOST_AT_ONCE = 256  # requests; with their bytes they bound the memory
 AT_ONCE_ROWS = 32  # more are computed in a thread, so that others need not wait for them
+SERVER: Mapping[str, Any] = {
+    "lifespan": "on",
+    "ws": "none",
+    "log_level": "warning",
+    "access_log": False,
+    "server_header": False,
+    "proxy_headers": False,
+    "limit_concurrency": MOST_AT_ONCE,
+}
 _LOG = logging.getLogger("lifelong.serving")
 # The traceback is for the log, and not for who asked.
 _FAILED = {"error": "an error of the server; its log says which"}
+_PATHS = {"error": "there are POST /predict, GET /health and GET /metrics"}
 
 
 @final
@@ -89,7 +98,7 @@ def make_app(
     poll: float = 1.0,
     most_bytes: int = MOST_BYTES,
     hosts: Sequence[str] = LOCAL_NAMES,
-) -> Starlette:
+) -> "Application":
     """The application that answers for a saved model.
 
     Args:
@@ -98,17 +107,7 @@ def make_app(
         most_bytes: of a request.
         hosts: names under which it may be called; "*" for any.
     """
-    endpoints = _Endpoints(ServedModel(Path(path)), poll, most_bytes)
-    return Starlette(
-        routes=[
-            Route("/predict", endpoints.predict, methods=["POST"]),
-            Route("/health", endpoints.health, methods=["GET"]),
-            Route("/metrics", endpoints.metrics, methods=["GET"]),
-        ],
-        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))],
-        exception_handlers={404: _missing, 405: _missing, 500: _failed},
-        lifespan=endpoints.reloading,
-    )
+    return Application(ServedModel(Path(path)), poll, most_bytes, hosts)
 
 
 def serve(
@@ -125,31 +124,55 @@ def serve(
     allowed = (*LOCAL_NAMES, *hosts) if host in (*LOCAL_NAMES, "::1") or hosts else ("*",)
     app = make_app(path, poll=poll, most_bytes=most_bytes, hosts=allowed)
     ready()
-    uvicorn.run(
-        app,
-        host=host,
-        port=port,
-        lifespan="on",
-        ws="none",
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        limit_concurrency=MOST_AT_ONCE,
-    )
+    uvicorn.run(app, host=host, port=port, **SERVER)
 
 
 @final
-class _Endpoints:
-    """What the paths answer."""
+class Application:
+    """An application of ASGI, which servers such as uvicorn run.
 
-    def __init__(self, model: ServedModel, poll: float, most_bytes: int) -> None:
+    Requests to predict are answered here, for speed; what is asked rarely is left to Starlette.
+    """
+
+    def __init__(
+        self, model: ServedModel, poll: float, most_bytes: int, hosts: Sequence[str]
+    ) -> None:
         self._model, self._poll, self._most_bytes = model, poll, most_bytes
+        self.hosts = frozenset(hosts)
         self._metrics = _Metrics()
         self._metrics.tasks.set(len(model.answering.tasks))
+        self._others = Starlette(
+            routes=[
+                Route("/health", self.health, methods=["GET"]),
+                Route("/metrics", self.metrics, methods=["GET"]),
+            ],
+            exception_handlers={404: _missing, 405: _missing, 500: _failed},
+            lifespan=self._reloading,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, or begin and end with the server."""
+        if scope["type"] != "http":
+            await self._others(scope, receive, send)
+            return
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        if not self._is_ours(headers.get(b"host", b"").decode("latin-1")):
+            names = ", ".join(sorted(self.hosts))
+            await _send(send, 400, {"error": f"not called by its name; its names are {names}"})
+        elif scope["path"] != "/predict":
+            await self._others(scope, receive, send)
+        elif scope["method"] != "POST":
+            await _send(send, 405, _PATHS)
+        else:
+            await self._predict(headers, receive, send)
+
+    def _is_ours(self, host: str) -> bool:
+        """Else a page of another site could have its own name lead here."""
+        name, colon, port = host.rpartition(":")
+        return "*" in self.hosts or (name if colon and port.isdecimal() else host) in self.hosts
 
     @asynccontextmanager
-    async def reloading(self, _app: Starlette) -> AsyncIterator[None]:
+    async def _reloading(self, _app: Starlette) -> AsyncIterator[None]:
         """Look for a newly saved model for as long as the application runs."""
         looking = asyncio.create_task(self._look())
         try:
@@ -171,36 +194,27 @@ class _Endpoints:
                 self._metrics.loads.labels("failed" if loaded is None else "ok").inc()
                 self._metrics.tasks.set(len(self._model.answering.tasks))
 
-    async def predict(self, request: Request) -> Response:
-        """Answers for the rows of a request."""
+    async def _predict(self, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
         began = time.perf_counter()
         answering = self._model.answering  # the same for the whole request
-        task, status = "", 500
+        task, status, rows = "", 500, 0
+        found: object = _FAILED
         try:
-            asked = answering.read(await self._body(request))
-            task = asked.task or ""
-            if asked.count <= AT_ONCE_ROWS:
+            asked = answering.read(await self._body(headers, receive))
+            task, rows = asked.task or "", asked.count
+            if rows <= AT_ONCE_ROWS:
                 found = answering.answer(asked)
             else:
                 found = await asyncio.to_thread(answering.answer, asked)
-            self._metrics.rows.labels(task).inc(asked.count)
             status = 200
-            return _json(found)
         except RefusedError as refusal:
-            status = refusal.status
-            return _json({"error": str(refusal)}, status)
+            found, status = {"error": str(refusal)}, refusal.status
         except TaskError as error:
-            status = 400
-            return _json({"error": str(error)}, status)
-        except ClientDisconnect:
-            status = 499  # as nginx has it: nobody is there to answer
-            return Response(status_code=400)
-        except Exception:  # here, since it would close the connection further up
+            found, status = {"error": str(error)}, 400
+        except Exception:  # told to the log, and not to who asked
             _LOG.exception("a request to predict failed")
-            return _json(_FAILED, 500)
-        finally:
-            self._metrics.requests.labels(task, str(status)).inc()
-            self._metrics.seconds.observe(time.perf_counter() - began)
+        self._metrics.count(task, status, rows, time.perf_counter() - began)
+        await _send(send, status, found)
 
     async def health(self, _request: Request) -> Response:
         """That it serves, and what."""
@@ -210,18 +224,22 @@ class _Endpoints:
         """Counters in Prometheus's text format."""
         return Response(generate_latest(self._metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
-    async def _body(self, request: Request) -> bytes:
-        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+    async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+        kind = headers.get(b"content-type", b"").partition(b";")[0].strip()
+        if kind != b"application/json":
             raise RefusedError(415, "rows come as JSON: send content-type application/json")
-        parts, size = [], 0
-        async for part in request.stream():
-            size += len(part)
-            if size > self._most_bytes:
+        body, more = b"", True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise RefusedError(499, "who asked is gone")  # the status that nginx has for it
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+            if len(body) > self._most_bytes:
                 raise RefusedError(
                     413, f"a request may have {self._most_bytes:,} bytes; send fewer rows at once"
                 )
-            parts.append(part)
-        return b"".join(parts)
+        return body
 
 
 @final
@@ -244,6 +262,26 @@ class _Metrics:
             "lifelong_model_loads", "Newly saved models", ["outcome"], registry=registry
         )
         self.tasks = Gauge("lifelong_tasks", "Tasks that the model knows", registry=registry)
+        self._by_outcome: dict[tuple[str, int], tuple[Counter, Counter]] = {}
+
+    def count(self, task: str, status: int, rows: int, seconds: float) -> None:
+        """One request; rows count if they were answered."""
+        found = self._by_outcome.get((task, status))
+        if found is None:
+            labelled = self.requests.labels(task, str(status)), self.rows.labels(task)
+            found = self._by_outcome[task, status] = labelled
+        found[0].inc()
+        if status == 200:
+            found[1].inc(rows)
+        self.seconds.observe(seconds)
+
+
+async def _send(send: Send, status: int, value: object) -> None:
+    content = msgspec.json.encode(value)
+    size = str(len(content)).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", size)]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": content})
 
 
 def _json(value: object, status: int = 200) -> Response:
@@ -251,8 +289,7 @@ def _json(value: object, status: int = 200) -> Response:
 
 
 async def _missing(_request: Request, error: Exception) -> Response:
-    status = getattr(error, "status_code", 404)
-    return _json({"error": "there are POST /predict, GET /health and GET /metrics"}, status)
+    return _json(_PATHS, getattr(error, "status_code", 404))
 
 
 async def _failed(_request: Request, _error: Exception) -> Response:

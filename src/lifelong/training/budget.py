@@ -89,8 +89,8 @@ def complete(settings: T) -> T:
     msgspec leaves these out of a dataclass, so that they would be missing when it is stored again.
     """
     made: Any = settings
-    nested = {name: replace(value) for name, value in vars(made).items() if is_dataclass(value)}
-    return replace(made, **nested)  # type: ignore[no-any-return]
+    nested = {name: v for name, v in vars(made).items() if is_dataclass(v)}
+    return replace(made, **{n: replace(v) for n, v in nested.items()})  # type: ignore
 
 
 @renamed(batch="batch_size", cuts="lr_decays", cut="lr_decay")

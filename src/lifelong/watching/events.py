@@ -3,7 +3,7 @@
 A watcher is a function of one event; `learner.watch(watcher)` adds it. Events come in this order:
 `TaskBegan`, for each training `StageBegan`, `Validated` at every look at the validation rows and
 `StageEnded`, and at the end `TaskEnded` or `TaskFailed`. A training that a checkpoint has finished
-already is not told again.
+already is not told again, and neither is the solution of Equation 3, which takes no training.
 """
 
 from collections.abc import Callable, Mapping

@@ -21,6 +21,8 @@ from lifelong.tasks.datasets.files import (
     present,
 )
 
+NOWHERE = "http://127.0.0.1:9"
+
 
 def remote(site, name, content, digest=None):
     (site.root / name).write_bytes(content)
@@ -123,7 +125,7 @@ def tar_of(members):
 
 def zip_of(members):
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in members.items():
             archive.writestr(name, content)
     return buffer.getvalue()
@@ -144,11 +146,35 @@ def test_only_the_members_asked_are_taken_from_an_archive(site, tmp_path, pack, 
 
 
 def test_an_archive_put_there_by_hand_is_used_and_kept(tmp_path):
-    (tmp_path / "a.zip").write_bytes(zip_of({"top/a.bin": b"A"}))
-    never = Remote("http://127.0.0.1:9/a.zip", "md5:" + "0" * 32)
-    fetch_archive("set", tmp_path, {"a.bin": "top/a.bin"}, never)
+    content = zip_of({"top/a.bin": b"A"})
+    (tmp_path / "a.zip").write_bytes(content)
+    digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    fetch_archive("set", tmp_path, {"a.bin": "top/a.bin"}, Remote(f"{NOWHERE}/a.zip", digest))
     assert (tmp_path / "a.bin").read_bytes() == b"A"
     assert (tmp_path / "a.zip").exists()
+
+
+@pytest.mark.parametrize("algorithm", ["md5", "sha256"])
+def test_an_archive_put_there_that_is_not_the_published_one_is_not_unpacked(algorithm, tmp_path):
+    (tmp_path / "a.zip").write_bytes(zip_of({"top/a.bin": b"A"}))
+    other = Remote(f"{NOWHERE}/a.zip", f"{algorithm}:{'0' * 32}")
+    with pytest.raises(
+        DataError, match=rf"a.zip has the {algorithm} \w+, but the published one is"
+    ):
+        fetch_archive("set", tmp_path, {"a.bin": "top/a.bin"}, other)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.zip"]
+
+
+@pytest.mark.parametrize("pack", [tar_of, zip_of])
+def test_a_member_that_inflates_beyond_what_is_plausible_is_refused(pack, tmp_path, monkeypatch):
+    monkeypatch.setattr("lifelong.tasks.datasets.files.ALWAYS_INFLATED", 1000)
+    content = pack({"top/a.bin": bytes(1_000_000)})
+    name = "a.zip" if pack is zip_of else "a.tar.gz"
+    (tmp_path / name).write_bytes(content)
+    published = Remote(f"{NOWHERE}/{name}", f"md5:{hashlib.md5(content).hexdigest()}")
+    with pytest.raises(DataError, match=r"announces [0-9,]+ bytes of data, but"):
+        fetch_archive("set", tmp_path, {"a.bin": "top/a.bin"}, published)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_an_archive_without_the_member_is_refused_and_not_kept(site, tmp_path):

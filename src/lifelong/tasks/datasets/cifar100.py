@@ -17,7 +17,7 @@ from lifelong.tasks.task import Kind
 DIRECTORY = "cifar-100-binary"
 ARCHIVE = Remote(
     "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
-    "md5:03b5dce01913d631647c71ecec9e9cb8",
+    "sha256:58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
 )
 TRAIN, TEST, NAMES = "train.bin", "test.bin", "fine_label_names.txt"
 SHAPE = (3, 32, 32)

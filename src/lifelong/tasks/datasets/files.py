@@ -5,6 +5,7 @@ cache directory. A missing file is downloaded from its publisher, checked agains
 hash, and only then moved into place, so that files in place are always complete.
 """
 
+import hashlib
 import os
 import shutil
 import tarfile
@@ -84,6 +85,8 @@ def fetch_archive(
         return
     name = Path(remote.url).name
     provided = present(directory, name)  # by the user, who may want to keep it
+    if provided is not None:
+        _require_published(data_set, provided, remote, list(members))
     archive = provided or _download(data_set, directory, name, remote, list(members))
     try:
         _unpack(archive, directory, members)
@@ -94,6 +97,19 @@ def fetch_archive(
     finally:
         if not provided:
             archive.unlink(missing_ok=True)
+
+
+def _require_published(data_set: str, archive: Path, remote: Remote, wanted: list[str]) -> None:
+    """Refuse an archive that is not its publisher's: who brought it may not have looked."""
+    algorithm, _, published = remote.digest.partition(":")
+    with readable(archive), archive.open("rb") as stream:
+        found = hashlib.file_digest(stream, algorithm).hexdigest()
+    if found != published:
+        raise DataError(
+            f"{data_set}: {archive} has the {algorithm} {found}, but the published one is "
+            f"{published}; remove it, so that it is downloaded, or put {', '.join(wanted)} in "
+            f"{archive.parent} yourself"
+        )
 
 
 @contextmanager
@@ -159,7 +175,7 @@ def require_writable(directory: Path) -> None:
 def _unpack(archive: Path, directory: Path, members: Mapping[str, str]) -> None:
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as zipped:
-            _take(zipped.open, directory, members)
+            _take(archive, zipped.open, directory, members)
         return
     with tarfile.open(archive) as tarred:
 
@@ -169,11 +185,14 @@ def _unpack(archive: Path, directory: Path, members: Mapping[str, str]) -> None:
                 raise KeyError(f"{member} is not a file")
             return opened
 
-        _take(open_member, directory, members)
+        _take(archive, open_member, directory, members)
 
 
 def _take(
-    open_member: Callable[[str], IO[bytes]], directory: Path, members: Mapping[str, str]
+    archive: Path,
+    open_member: Callable[[str], IO[bytes]],
+    directory: Path,
+    members: Mapping[str, str],
 ) -> None:
     for name, member in members.items():
         place = directory / name
@@ -181,8 +200,22 @@ def _take(
         with open_member(member) as source, tempfile.TemporaryDirectory(dir=directory) as aside:
             partial = Path(aside) / place.name
             with partial.open("wb") as target:
-                shutil.copyfileobj(source, target)
+                shutil.copyfileobj(_Limited(source, archive), target)
             partial.replace(place)
+
+
+@final
+class _Limited:
+    """A member of an archive that may not become more than one of its size plausibly does."""
+
+    def __init__(self, source: IO[bytes], archive: Path) -> None:
+        self._source, self._archive, self._read = source, archive, 0
+
+    def read(self, size: int = -1) -> bytes:
+        content = self._source.read(size)
+        self._read += len(content)
+        require_plausible(self._archive, self._read)
+        return content
 
 
 @final
