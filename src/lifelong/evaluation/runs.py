@@ -37,6 +37,9 @@ class Summary(msgspec.Struct, frozen=True):
         capacity: parameters relative to those of DNN-MTL.
         parameters, nonzero: of the whole network.
         seconds: of learning, without evaluation.
+        bytes: of all that predictions need; None in runs that were stored before it was counted.
+        learning_bytes: of what is kept only to learn the next task.
+        prediction_seconds: of a prediction of 1,000 rows; None if nothing was scored.
     """
 
     auroc: float | None
@@ -46,6 +49,9 @@ class Summary(msgspec.Struct, frozen=True):
     parameters: int
     nonzero: int
     seconds: float
+    bytes: int | None = None
+    learning_bytes: int | None = None
+    prediction_seconds: float | None = None
 
 
 @final
@@ -58,6 +64,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         data: name of the data set, as `lifelong.tasks.datasets.load` knows it.
         source: description of the data.
         look_alike: whether the data only imitates the data set of that name.
+        scenario: "task", "domain" or "class" (see `Stream`); empty if it is not known.
         tasks: names in the order in which they were learned.
         inputs: shape of one input.
         widths: units of each group in the base network.
@@ -79,6 +86,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     data: str
     source: str
     look_alike: bool = False
+    scenario: str = ""
     tasks: tuple[str, ...]
     inputs: tuple[int, ...]
     widths: dict[str, int]

@@ -6,17 +6,19 @@ from typing import final
 
 from lifelong.experiments.choices import tuned
 from lifelong.experiments.collect import Collected, collect
-from lifelong.experiments.recipes import RECIPES, Recipe, recipe
+from lifelong.experiments.recipes import GROUPS, RECIPES, Recipe, recipe
 from lifelong.reproduction.claims import Evidence, Finding, findings
 from lifelong.reproduction.figures import TITLES, write_combined, write_figure
 from lifelong.reproduction.page import Chosen, page, read_summary, write_summary
 
 SUMMARY = "summary.json"
+# `lifelong table` shows them.
 _NOT_ON_THE_PAGE = (
-    "rehearsal",
-    "ablation-variation",
-    "published-permuted",
-)  # `lifelong table` shows them
+    *("rehearsal", "ablation-variation"),
+    *("published-permuted", "published-split-fisher", "published-split"),
+    *("published-subnetworks", "published-superclasses"),
+    *GROUPS["family"],
+)
 _FORMATS = ("png",)
 _DATA = {
     "figure3-awa": "AWA",

@@ -1,11 +1,12 @@
 """The figure of each recipe, and its files."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from lifelong.reproduction import figure3, figure4, figure5, style, table
+from lifelong.reproduction import figure3, figure4, figure5, frontier, style, table
 from lifelong.reproduction.claims import FIGURE_3, Evidence
 from lifelong.reproduction.measured import Measured
 from lifelong.reproduction.series import Series, as_csv
@@ -17,6 +18,11 @@ TITLES = {
     "figure3-animals50": "50 animals",
     "permuted": "Permuted MNIST",
     "methods-variation": "MNIST-Variation",
+    "family-variation": "MNIST-Variation",
+    "family-cifar100": "CIFAR-100",
+    "family-animals50": "50 animals",
+    "family-permuted": "Permuted MNIST",
+    "family-split": "Split MNIST",
     "rehearsal": "digits",
 }
 
@@ -32,6 +38,28 @@ def write_figure(
         files.append(_write(directory / f"{name}.csv", as_csv(drawn)))
         if recipe == "figure4":
             files.append(_write(directory / f"{name}-table.csv", table.as_csv(measured)))
+    return files
+
+
+def write_family(
+    name: str,
+    size: str,
+    by_recipe: Mapping[str, Sequence[Measured]],
+    directory: Path,
+    formats: Sequence[str],
+) -> list[Path]:
+    """AUROC over bytes, with one panel per data set that has runs."""
+    shown = {_title(recipe, size): runs for recipe, runs in by_recipe.items() if runs}
+    pictures = [each for each in formats if each != "csv"]
+    named = name if size == "paper" else f"{name}-{size}"
+    files = style.save(frontier.draw(shown), directory, named, pictures)
+    if "csv" in formats:
+        drawn = [
+            replace(each, panel=title)
+            for title, runs in shown.items()
+            for each in frontier.series(runs)
+        ]
+        files.append(_write(directory / f"{named}.csv", as_csv(drawn)))
     return files
 
 
@@ -55,6 +83,8 @@ def _figure(
 ) -> tuple[Figure, tuple[Series, ...]]:
     if recipe == "figure4":
         return figure4.draw(measured), figure4.series(measured)
+    if recipe.startswith("family-"):
+        return frontier.draw({_title(recipe, size): measured}), frontier.series(measured)
     if recipe == "figure5":
         return figure5.draw(measured), figure5.series(measured)
     return figure3.draw({_title(recipe, size): measured}), figure3.series(measured)
