@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 
 import baselines
+import family
 import growth
 import heads
 import memory
@@ -35,6 +36,7 @@ def parts(full: bool) -> dict[str, Callable[[], list[Figure]]]:
         "whole sequence": partial(sequence.figures, full),
         "memory": memory.figures,
         "baselines": baselines.figures,
+        "family": family.figures,
     }
 
 

@@ -6,7 +6,17 @@ from pathlib import Path
 import pytest
 
 PLACE = Path(__file__).resolve().parent.parent / "benchmarks"
-SPEED = ("steps", "heads", "prediction", "growth", "sequence", "memory", "baselines", "all")
+SPEED = (
+    "steps",
+    "heads",
+    "prediction",
+    "growth",
+    "sequence",
+    "memory",
+    "baselines",
+    "family",
+    "all",
+)
 
 
 @pytest.fixture(autouse=True)

@@ -101,7 +101,8 @@ def table_command(
                 continue
             if markdown or latex:
                 form: Literal["markdown", "latex"] = "latex" if latex else "markdown"
-                say(as_text(chosen.title, found.measured, form, other))
+                for line in as_text(chosen.title, found.measured, form, other).splitlines():
+                    say(line)
             else:
                 Terminal().print(as_table(chosen.title, found.measured, other))
             _tell_what_is_not_there(found)

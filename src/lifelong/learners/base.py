@@ -183,8 +183,11 @@ class Learner(ABC, Generic[S]):
     @final
     def learning_bytes(self) -> int:
         """Bytes of what is kept only to learn the next task, such as the importance of weights."""
-        serving = self._serving_memory()
-        return sum(t.nbytes for name, t in self.network.memory.items() if name not in serving)
+        network = self.network
+        kept = [*network.everything().values(), *network.memory.values()]
+        patches = network.patches().values()
+        whole = sum(tensor.nbytes for tensor in kept) + sum(patch.nbytes for patch in patches)
+        return whole - self._stored_bytes()
 
     def _serving_memory(self) -> Tensors:
         """The part of the network's memory that predictions need."""
