@@ -26,6 +26,7 @@ BUDGET = Budget(
     lr_decay=0.5,
 )
 KINDS = ("one output", "subtasks", "classes")
+REGRESSIONS = ("regression", "median regression")
 
 
 def small_mlp() -> Sequential:
@@ -59,17 +60,18 @@ def task_for(
     The validation rows are near the training rows, so that a few steps of training are a gain.
     """
     x = inputs_for(architecture, rows, seed + 1000)
-    outputs = {"one output": 1, "subtasks": 2, "classes": 3}[kind]
+    outputs = {"one output": 1, "subtasks": 2, "classes": 3}.get(kind, 2)
     rule = torch.randn(x[0].numel(), outputs, generator=random(seed + 2000))
     score = x.flatten(1) @ rule
     y = score.argmax(dim=1) if kind == "classes" else (score > score.median(dim=0).values).long()
+    y = score / score.std(dim=0) if kind in REGRESSIONS else y
     train, valid = (x, y), (x + 0.1 * inputs_for(architecture, rows, seed + 3000), y)
     return Task(
         name or f"{kind} {seed}",
         train,
         valid,
         valid,
-        kind=Kind.CLASSES if kind == "classes" else Kind.BINARY,
+        kind=Kind(kind) if kind in ("classes", *REGRESSIONS) else Kind.BINARY,
         outputs=outputs,
     )
 

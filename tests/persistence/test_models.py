@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -238,7 +237,7 @@ def test_a_save_between_reading_the_manifest_and_the_tensors_is_noticed(model, m
         ({"seed": 2**64}, "seed must be a whole number from 0"),
         ({"seed": -1}, "seed must be a whole number from 0"),
         ({"seed": 1.5}, "seed must be a whole number from 0"),
-        ({"settings": quick(mu=np.float64(0.1))}, "float64 is unsupported; use float"),
+        ({"seed": True}, "seed must be a whole number from 0"),
     ],
 )
 def test_what_could_not_be_saved_is_refused_before_anything_is_learned(arguments, message):
@@ -252,7 +251,7 @@ def test_a_name_that_no_file_can_hold_is_refused():
 
 
 def test_a_missing_model_is_named(tmp_path):
-    with pytest.raises(ModelFileError, match=r"manifest\.json: cannot be read"):
+    with pytest.raises(ModelFileError, match="nowhere: not a saved model"):
         DEN.load(tmp_path / "nowhere")
 
 

@@ -19,10 +19,10 @@ import torch
 from rich.console import Console
 
 from builders import BUDGET, inputs_for, learned, quick, small_mlp, stream_for, task_for
-from lifelong.evaluation.measure import load_model, model_run
+from lifelong.evaluation.measure import model_run
 from lifelong.learners.baselines import Joint, TrainingSettings
 from lifelong.learners.den import DEN
-from lifelong.learners.registry import METHODS
+from lifelong.learners.registry import METHODS, load_model
 from lifelong.networks.sequential import mlp
 from lifelong.persistence import checkpoint as journal
 from lifelong.persistence.checkpoint import FILE, CheckpointError

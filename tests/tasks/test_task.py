@@ -46,6 +46,14 @@ def test_what_is_given_goes_before_what_is_read_off():
     assert repr(made) == "Task('t', classes, outputs=5, shape=(3,))"
 
 
+def test_labels_of_a_regression_are_numbers_in_columns():
+    made = task(y=Y * 2.5, kind="regression")
+    assert (made.kind, made.outputs) == (Kind.REGRESSION, 1)
+    assert torch.equal(made.train.y, torch.tensor(Y * 2.5, dtype=torch.float32)[:, None])
+    assert Kind.MEDIAN_REGRESSION.is_regression
+    assert not Kind.CLASSES.is_regression
+
+
 def test_arrays_tensors_and_lists_make_the_same_task():
     for x, y in ((X, Y), (torch.tensor(X), torch.tensor(Y)), (X.tolist(), Y.tolist())):
         made = Task("t", (x, y), (x, y), (x, y))
@@ -92,9 +100,17 @@ def bad(value, place=(2, 1)):
         (lambda: task(y=Y * 3 - 1), "whole numbers from 0 to 2, but -1 is among them"),
         (lambda: task(y=Y * 2.5), "whole numbers from 0 to 2, but 2.5 is among them"),
         (lambda: task(y=Y * 3, outputs=3), "whole numbers from 0 to 2, but 3 is among them"),
-        (lambda: task(y=Y + 1, valid=(X, Y + 2)), "'t', valid: .* 0 to 2, but 3 is among them"),
+        (lambda: task(y=Y + 1, valid=(X, Y + 2)), "'t', valid: .* 1 to 2, but 3 is among them"),
         (lambda: task(y=Y[:, None], kind="classes"), r"one column of numbers, not shape \(6, 1\)"),
-        (lambda: task(kind="regression"), "one of 'binary', 'classes', not 'regression'"),
+        (lambda: task(kind="ordinal"), "'classes', 'regression', 'median regression', not 'ord"),
+        (
+            lambda: task(y=np.where(Y, np.nan, 1.0), kind="regression"),
+            r"labels of a regression must be finite in float32, but the value at \(\d, 0\) is nan",
+        ),
+        (
+            lambda: task(y=Y, kind="regression", outputs=2),
+            "1 label columns for 2 outputs; give one column of numbers for each output",
+        ),
         (lambda: task(outputs=0), "outputs must be a whole number from 1 to 16,777,216, not 0"),
         (
             lambda: task(outputs=-2, kind="classes"),
@@ -177,7 +193,7 @@ def test_rows_of_a_dataset_are_checked_as_they_are_read(x, y, message):
 def test_rows_of_a_dataset_need_their_kind():
     rows = DatasetExamples(Pairs(X, Y), "binary", 1)
     for given_ in ({}, {"kind": "binary"}, {"outputs": 1}):
-        with pytest.raises(TaskError, match="give kind='binary' or 'classes', and outputs="):
+        with pytest.raises(TaskError, match="give kind='binary', 'classes' or 'regression', and"):
             Task("t", rows, rows, **given_)
     empty = DatasetExamples(Pairs(X[:0], Y[:0]), "binary", 1)
     with pytest.raises(TaskError, match="train: no rows"):

@@ -23,6 +23,7 @@ from lifelong.training.loop import (
 )
 from lifelong.training.optimizer import Passes
 from lifelong.training.penalties import L1Norm
+from lifelong.watching.events import StageBegan, StageEnded
 
 QUICK = Budget(steps=30, batch_size=16, learning_rate=0.02, check_every=10)
 
@@ -140,10 +141,19 @@ def test_a_batch_larger_than_the_data_is_all_of_the_data():
     assert all(torch.equal(found.tensors[n], exact.tensors[n]) for n in exact.tensors)
 
 
-def test_progress_tells_the_stage_and_the_steps():
+def test_who_watches_is_told_the_stage_its_looks_and_its_end():
     told = []
-    solve(problem(), QUICK, random(0), TrainingContext(lambda *what: told.append(what)))
-    assert told == [("a stage", 10, 30), ("a stage", 20, 30), ("a stage", 30, 30)]
+    found = solve(problem(), QUICK, random(0), TrainingContext([told.append]))
+    assert told[0] == StageBegan("a stage", 30)
+    assert told[-1] == StageEnded("a stage", found.record("a stage"))
+    looks = told[1:-1]
+    assert [(look.stage, look.step, look.most_steps) for look in looks] == [
+        ("a stage", step, 30) for step in (0, 10, 20, 30)
+    ]
+    assert [look.best for look in looks] == [
+        min(look.loss for look in looks[: n + 1]) for n in range(4)
+    ]
+    assert looks[-1].best == found.loss
 
 
 def test_several_tasks_count_the_same_however_many_rows_they_have():

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import settings as runs
 from hypothesis import strategies as st
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import Lasso, LogisticRegression
 
 from builders import quick, random, stream_for
 from lifelong.learners.den import DEN
@@ -27,6 +27,8 @@ def data(seed, kind, outputs=1, rows=60, columns=8, dtype=torch.float64):
     rule = torch.randn(columns, max(outputs, 1), generator=generator, dtype=dtype)
     score = (x - x.mean(0)) @ rule
     score = score / score.std() + torch.randn(score.shape, generator=generator, dtype=dtype)
+    if kind.is_regression:
+        return x, score
     return x, score.argmax(1) if kind is Kind.CLASSES else (score > 0).to(dtype)
 
 
@@ -37,6 +39,8 @@ def gradients(head, x, y, kind):
     out = x.double() @ weight.T + bias
     if kind is Kind.CLASSES:
         loss = torch.nn.functional.cross_entropy(out, y)
+    elif kind.is_regression:
+        loss = (out - y.double()).square().mean(dim=0).sum()
     else:  # each output is a problem of its own, so their means are added
         loss = torch.nn.functional.binary_cross_entropy_with_logits(
             out, y.double(), reduction="none"
@@ -48,13 +52,14 @@ def gradients(head, x, y, kind):
 def zero_head_gradient(x, y, kind, outputs):
     """Of the mean loss at the best head without weights: its largest entry is mu_max."""
     hits = torch.nn.functional.one_hot(y, outputs).double() if kind is Kind.CLASSES else y.double()
-    return (hits.mean(0) - hits).T @ x.double() / len(x)
+    return (1 + kind.is_regression) * (hits.mean(0) - hits).T @ x.double() / len(x)
 
 
 kinds = st.sampled_from([(Kind.BINARY, 1), (Kind.BINARY, 3), (Kind.CLASSES, 3), (Kind.CLASSES, 2)])
+numbers = st.sampled_from([(Kind.REGRESSION, 1), (Kind.MEDIAN_REGRESSION, 2)])
 
 
-@given(st.integers(0, 999), kinds, st.floats(0.005, 0.9))
+@given(st.integers(0, 999), kinds | numbers, st.floats(0.005, 0.9))
 @runs(max_examples=40)
 def test_the_optimality_condition_holds_to_the_stated_tolerance(seed, kind_outputs, strength):
     kind, outputs = kind_outputs
@@ -181,3 +186,24 @@ def test_the_head_is_found_in_any_case_without_the_global_random_state():
     x, y = data(1, Kind.CLASSES, 3)
     fit_sparse_head(x, y, Kind.CLASSES, 3, 0.1)
     assert torch.equal(state, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("strength", [0.02, 0.3])
+@pytest.mark.parametrize("scale", [1.0, 1e6])
+def test_scikit_learn_finds_the_same_lasso_whatever_the_scale_of_the_labels(strength, scale):
+    x, y = data(4, Kind.REGRESSION, 2)
+    head = fit_sparse_head(x, scale * y, Kind.REGRESSION, 2, strength)
+    for row, labels in enumerate((scale * y).T):
+        mu = float(strength * head.mu_max[row])
+        model = Lasso(alpha=mu / 2, tol=1e-12, max_iter=100_000)  # it halves the squared error
+        model.fit(x.numpy(), labels.numpy())
+        ours = head.weight[row] @ x.T + head.bias[row]
+        theirs = torch.tensor(model.predict(x.numpy()))
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-3 * scale)
+
+
+def test_labels_that_never_differ_make_a_head_without_weights():
+    x, _ = data(5, Kind.REGRESSION)
+    head = fit_sparse_head(x, torch.full((len(x), 1), 7.5), Kind.REGRESSION, 1, 0.1)
+    assert not head.weight.any()
+    torch.testing.assert_close(head.bias, torch.tensor([7.5], dtype=x.dtype))

@@ -13,8 +13,10 @@ from tyro.conf import Positional, arg
 
 from lifelong.cli.catalogue import data_command, list_command
 from lifelong.cli.common import Refusal, print_json, say, warn
+from lifelong.cli.deploying import export_command, serve_command
 from lifelong.cli.making import pack_command, run_command, tune_command
 from lifelong.cli.showing import figure_command, reproduce_command, table_command
+from lifelong.cli.tables import compare_command, learn_command, predict_command, score_command
 from lifelong.evaluation.runs import Run, RunError
 from lifelong.extras import MissingExtraError
 from lifelong.persistence.files import replace_file
@@ -27,6 +29,10 @@ _ABOUT = """Networks that keep learning, task after task, and grow only where th
 `lifelong COMMAND --help` describes a command, `lifelong --version` prints the version."""
 
 _app = tyro.extras.SubcommandApp()
+_app.command(name="learn")(learn_command)
+_app.command(name="predict")(predict_command)
+_app.command(name="score")(score_command)
+_app.command(name="compare")(compare_command)
 _app.command(name="run")(run_command)
 _app.command(name="list")(list_command)
 _app.command(name="table")(table_command)
@@ -35,6 +41,8 @@ _app.command(name="tune")(tune_command)
 _app.command(name="pack")(pack_command)
 _app.command(name="data")(data_command)
 _app.command(name="reproduce")(reproduce_command)
+_app.command(name="export")(export_command)
+_app.command(name="serve")(serve_command)
 
 
 class UsageError(ValueError):

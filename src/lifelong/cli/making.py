@@ -85,14 +85,14 @@ def run_command(
                 device=on,
             )
         ]
-        workers, place = _workers(jobs), ENGINES.named(engine)
+        workers, place = worker_count(jobs), ENGINES.named(engine)
         console = Terminal(stderr=json)
         for chosen in several:
             _require_data(chosen)
             which = f"{chosen.name}: " if len(several) > 1 else ""
             if chosen.reduced:
                 console.print(f"Small: {which}{chosen.reduced}.", highlight=False)
-        with _resumable():
+        with resumable():
             counts = run(todo, workers=workers, console=console, engine=place)
         if json:
             print_json(counts)
@@ -151,8 +151,8 @@ def tune_command(
 
         tuning = Tuning(data, size, trials, seed_numbers(seeds), tasks, out)
         words = f"--data {data} --size {size} --trials {trials} --seeds {' '.join(seeds)}"
-        workers, place = _workers(jobs), ENGINES.named(engine)
-        with _resumable():
+        workers, place = worker_count(jobs), ENGINES.named(engine)
+        with resumable():
             chosen = tune(
                 methods,
                 tuning,
@@ -206,7 +206,7 @@ def pack_command(
 
 
 @contextmanager
-def _resumable() -> Iterator[None]:
+def resumable() -> Iterator[None]:
     """On Ctrl-C, print how to resume."""
     try:
         yield
@@ -228,7 +228,7 @@ def _device(name: str) -> str:
     return name
 
 
-def _workers(jobs: int | None) -> int:
+def worker_count(jobs: int | None) -> int:
     if jobs is None:
         return os.cpu_count() or 1
     if jobs < 1:

@@ -4,14 +4,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, final
+from typing import Any, Protocol, final, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lifelong.evaluation.metrics import METRICS
+from lifelong.evaluation.metrics import METRICS, metrics_for
 from lifelong.evaluation.results import ResultMatrix
 from lifelong.extras import require_extra
 from lifelong.records import Capacity
@@ -31,6 +31,15 @@ class ContinualLearner(Protocol):
     def predict_proba(self, x: Tensor, *, task: str) -> Tensor: ...
 
     def capacity(self, as_of: str | None = None) -> Capacity: ...
+
+
+@runtime_checkable
+class Predicts(Protocol):
+    """What a learner of regressions has too."""
+
+    def predict(self, x: Tensor, *, task: str) -> Tensor:
+        """One number per row, or one per row and output."""
+        ...
 
 
 @final
@@ -88,9 +97,9 @@ def score(
     learner: ContinualLearner, name: str, rows: Examples, *, kind: Kind, outputs: int
 ) -> dict[str, float]:
     """Every metric of one task on the given rows."""
-    labels, probabilities = _predicted(learner, name, rows)
-    _check_predictions(name, (len(labels), outputs), probabilities)
-    return {name: metric.score(kind, labels, probabilities) for name, metric in METRICS.items()}
+    labels, predicted = _predicted(learner, name, rows, kind)
+    _check_predictions(name, (len(labels), outputs), predicted, kind)
+    return {m.name: m.score(kind, labels, predicted) for m in metrics_for(kind).values()}
 
 
 @final
@@ -112,7 +121,7 @@ class _SoFar:
         self._source = source
         self._known: list[_ScoredTask] = []
         self._rows: list[list[dict[str, float]]] = []
-        self._metrics = tuple(METRICS)
+        self._metrics: tuple[str, ...] | None = None
         self._capacity: list[Capacity] = []
         self._as_of: list[Capacity] = []
         self._seconds: list[float] = []
@@ -143,8 +152,14 @@ class _SoFar:
                 f"task {task.name!r} has no test rows to score it on; make it with test=(x, y)"
             )
         known = _ScoredTask(task.name, task.test, task.kind, task.outputs)
+        if self._known and known.kind.is_regression != self._known[0].kind.is_regression:
+            raise TaskError(
+                f"task {known.name!r} is {known.kind}, but {self._known[0].name!r} is "
+                f"{self._known[0].kind}: they have no metric in common; evaluate two streams"
+            )
         _require_all_labels(known)
         self._known.append(known)
+        self._metrics = self._metrics or tuple(metrics_for(known.kind))
 
     def score(self, learner: ContinualLearner, name: str, seconds: float) -> ResultMatrix:
         self._rows.append(
@@ -158,7 +173,7 @@ class _SoFar:
         self._seconds.append(seconds)
         return ResultMatrix.of(
             [known.name for known in self._known],
-            {measure: self._matrix(measure) for measure in self._metrics},
+            {measure: self._matrix(measure) for measure in self._metrics or ()},
             capacity=self._capacity,
             as_of=self._as_of,
             seconds=self._seconds,
@@ -173,30 +188,45 @@ class _SoFar:
 
 
 def _predicted(
-    learner: ContinualLearner, name: str, rows: Examples
+    learner: ContinualLearner, name: str, rows: Examples, kind: Kind
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    labels, probabilities = [], []
+    labels, predicted = [], []
     for x, y in rows.batches(BATCH):
         labels.append(y.cpu())
-        probabilities.append(learner.predict_proba(x, task=name).detach().cpu())
-    return torch.cat(labels).numpy(), torch.cat(probabilities).numpy()
+        if kind.is_regression:
+            if not isinstance(learner, Predicts):
+                raise TaskError(
+                    f"task {name!r} is a regression, but {type(learner).__name__} has no method "
+                    "predict to give its numbers"
+                )
+            answers = learner.predict(x, task=name).reshape(len(x), -1)
+        else:
+            answers = learner.predict_proba(x, task=name)
+        predicted.append(answers.detach().cpu())
+    return torch.cat(labels).numpy(), torch.cat(predicted).numpy()
 
 
-def _check_predictions(name: str, shape: tuple[int, int], predicted: NDArray[Any]) -> None:
+def _check_predictions(
+    name: str, shape: tuple[int, int], predicted: NDArray[Any], kind: Kind
+) -> None:
+    by, what = ("predict", "number") if kind.is_regression else ("predict_proba", "probability")
     if predicted.shape != shape:
         raise TaskError(
-            f"task {name!r}: predict_proba must give one probability for each row and output, "
+            f"task {name!r}: {by} must give one {what} for each row and output, "
             f"that is shape {shape}, not shape {predicted.shape}"
         )
     if not np.isfinite(predicted).all():
         raise TaskError(
-            f"task {name!r}: predict_proba gave numbers that are not finite; learning has probably "
+            f"task {name!r}: {by} gave numbers that are not finite; learning has probably "
             "diverged: try a smaller learning rate"
         )
 
 
 def _require_all_labels(known: _ScoredTask) -> None:
     labels = torch.cat([y for _, y in known.test.batches(BATCH)])
+    if known.kind.is_regression:
+        _require_spread(known.name, labels)
+        return
     binary = known.kind is Kind.BINARY
     hits = labels if binary else torch.nn.functional.one_hot(labels, known.outputs)
     for column, share in enumerate(hits.float().mean(dim=0).tolist()):
@@ -205,4 +235,13 @@ def _require_all_labels(known: _ScoredTask) -> None:
             raise TaskError(
                 f"task {known.name!r}, test: {what} {column} holds for {'every' if share else 'no'}"
                 " row, so that its AUROC is not defined; give test rows of it and of others"
+            )
+
+
+def _require_spread(name: str, labels: Tensor) -> None:
+    for column, values in enumerate(labels.T):
+        if bool((values == values[0]).all()):
+            raise TaskError(
+                f"task {name!r}, test: every label of output {column} is {float(values[0])}, so "
+                "that its R2 is not defined; give test rows whose labels differ"
             )

@@ -19,13 +19,11 @@ from lifelong.evaluation.metrics import METRICS
 from lifelong.evaluation.results import ResultMatrix
 from lifelong.evaluation.runs import Run, Summary
 from lifelong.learners.base import Learner
-from lifelong.learners.den import DEN
-from lifelong.learners.registry import METHODS
+from lifelong.learners.registry import load_model
 from lifelong.networks.growing import GrowingNetwork
 from lifelong.networks.layout import Architecture
 from lifelong.networks.sharing import Sharing
-from lifelong.persistence.files import MOST, NOT_DECODED, read_file
-from lifelong.persistence.models import MANIFEST, ModelFileError
+from lifelong.persistence.models import MANIFEST
 from lifelong.records import BYTES, StageRecord, TaskRecord
 from lifelong.tasks.streams import Stream
 from lifelong.tasks.task import Task, TaskError
@@ -165,21 +163,6 @@ def is_model(path: Path) -> bool:
     return (path / MANIFEST).is_file()
 
 
-def load_model(path: Path) -> Learner[Any]:
-    """Load a saved model of any method."""
-    try:
-        method = msgspec.json.decode(read_file(path / MANIFEST, most=MOST), type=_Named).method
-    except (OSError, *NOT_DECODED):
-        method = DEN.method  # raises the right error
-    known = {row.learner.method: row.learner for row in METHODS.values()}
-    if method not in known:
-        raise ModelFileError(
-            f"{path}: holds a {method}, which this release does not know; it knows "
-            + ", ".join(known)
-        )
-    return known[method].load(path)
-
-
 def versions() -> dict[str, str]:
     """Versions of the packages that results may depend on."""
     packages = ("lifelong", "torch", "numpy", "scikit-learn")
@@ -194,13 +177,6 @@ class _Outcome:
     scores: dict[str, tuple[float, ...]]
     results: ResultMatrix | None
     seconds: float
-
-
-@final
-class _Named(msgspec.Struct):
-    """The member of a manifest that names the method."""
-
-    method: str
 
 
 def _run(
@@ -233,6 +209,7 @@ def _run(
         records=learner.records,
         born=_born(learner.network),
         used=_used(learner),
+        entries=_entries(learner.network),
         matrix=msgspec.Raw("null" if outcome.results is None else outcome.results.to_json()),
     )
 
@@ -272,7 +249,8 @@ def _together(
         if task.test is not None
     ]
     progress(learner.method, "done", len(tasks))
-    scores = {name: tuple(each[name] for each in by_task) for name in METRICS}
+    names = [name for name in METRICS if all(name in each for each in by_task)]
+    scores = {name: tuple(each[name] for each in by_task) for name in names}
     return _Outcome(scores, None, seconds)
 
 
@@ -318,6 +296,16 @@ def _used(learner: Learner[Any]) -> dict[str, tuple[tuple[int, ...], ...]]:
     return {
         group: tuple(tuple(row.nonzero().flatten().tolist()) for row in used)
         for group, used in learner.sharing().used.items()
+    }
+
+
+def _entries(network: GrowingNetwork) -> dict[str, tuple[int, ...]]:
+    """Sizes of the shared tensors as each task found them; empty if no task overwrites any."""
+    if not any(known.patches for known in network.tasks):
+        return {}
+    return {
+        name: tuple(network.entries(name, max(1, before)) for before in range(len(network.tasks)))
+        for name in network.shared
     }
 
 

@@ -43,7 +43,7 @@ class ResultMatrix:
     Attributes:
         tasks: names in the order in which they were learned.
         scores: R for each metric, such as "auroc" and "accuracy".
-        capacity: of the whole network after learning task i.
+        capacity: of all that is stored after learning task i: bytes, values, multiply-adds.
         as_of: capacity of the network as of task i: the cost of predictions for this task.
         seconds: of learning task i, without evaluation.
         source: description of the data.
@@ -93,23 +93,28 @@ class ResultMatrix:
             source,
         )
 
-    def matrix(self, measure: str = "auroc") -> Matrix:
-        """R: row i, column j is the score of task j after learning task i."""
+    def matrix(self, measure: str | None = None) -> Matrix:
+        """R: row i, column j is the score of task j after learning task i.
+
+        Without a measure that of AUROC, or the first one if there is none, as for regressions.
+        """
+        if measure is None:
+            measure = "auroc" if "auroc" in self.scores else next(iter(self.scores))
         if measure not in self.scores:
             measures = ", ".join(repr(name) for name in self.scores)
             raise ResultError(f"no measure {measure!r} in these results; there are {measures}")
         return self.scores[measure]
 
-    def averages(self, measure: str = "auroc") -> NDArray[np.float64]:
+    def averages(self, measure: str | None = None) -> NDArray[np.float64]:
         """After each task i, the mean over the tasks learned: A_i = 1/(i+1) · Σ_{j≤i} R[i, j]."""
         r = self.matrix(measure)
         return np.array([r[i, : i + 1].mean() for i in range(len(r))])
 
-    def average(self, measure: str = "auroc") -> float:
+    def average(self, measure: str | None = None) -> float:
         """The mean over all tasks after the last: A_{T-1} = 1/T · Σ_j R[T-1, j]."""
         return float(self.averages(measure)[-1])
 
-    def curve(self, task: str, measure: str = "auroc") -> NDArray[np.float64]:
+    def curve(self, task: str, measure: str | None = None) -> NDArray[np.float64]:
         """Scores of task j since it was learned: R[j, j], R[j+1, j], …, R[T-1, j]."""
         if task not in self.tasks:
             names = ", ".join(repr(name) for name in self.tasks)
@@ -117,7 +122,7 @@ class ResultMatrix:
         j = self.tasks.index(task)
         return self.matrix(measure)[j:, j]
 
-    def forgetting(self, measure: str = "auroc") -> float:
+    def forgetting(self, measure: str | None = None) -> float:
         """Loss against the best earlier score, the mean over all tasks but the last.
 
         F = 1/(T-1) · Σ_{j<T-1} ( max_{j≤i<T-1} R[i, j] - R[T-1, j] ). Small is good; it is
@@ -126,7 +131,7 @@ class ResultMatrix:
         r = self.matrix(measure)
         return _mean([r[j:-1, j].max() - r[-1, j] for j in range(len(r) - 1)])
 
-    def backward_transfer(self, measure: str = "auroc") -> float:
+    def backward_transfer(self, measure: str | None = None) -> float:
         """Effect of later tasks on earlier ones: BWT = 1/(T-1) · Σ_{j<T-1} ( R[T-1, j] - R[j, j] ).
 
         Negative if later learning made earlier tasks worse. NaN for a single task.
@@ -134,7 +139,7 @@ class ResultMatrix:
         r = self.matrix(measure)
         return _mean([r[-1, j] - r[j, j] for j in range(len(r) - 1)])
 
-    def forward_transfer(self, alone: ArrayLike, measure: str = "auroc") -> float:
+    def forward_transfer(self, alone: ArrayLike, measure: str | None = None) -> float:
         """Effect of earlier tasks on later ones: FWT = 1/(T-1) · Σ_{0<j} ( R[j, j] - S_j ).
 
         S_j, given in `alone`, is the score of a network trained on task j only. (The other

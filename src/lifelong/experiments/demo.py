@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -23,7 +24,16 @@ from lifelong.training.budget import Budget
 BUDGET = Budget(steps=600, learning_rate=2e-3, check_every=20, patience=4)
 WIDTHS = (64, 32)
 REPORT = "report.html"
-SHOWN = ("DEN", "DNN-STL", "DNN-MTL", "DNN", "DNN-L2", "DNN-EWC", "DNN-Progressive")
+SHOWN = (
+    "DEN-auto",
+    "DEN",
+    "DNN-STL",
+    "DNN-MTL",
+    "DNN",
+    "DNN-L2",
+    "DNN-EWC",
+    "DNN-Progressive",
+)
 
 
 def demo(out: Path, *, seed: int = 0, tasks: int = 10) -> None:
@@ -35,7 +45,7 @@ def demo(out: Path, *, seed: int = 0, tasks: int = 10) -> None:
     with _shown(console, len(stream)) as progress:
         runs = run(stream, seed=seed, progress=progress, command=command)
     console.print(table(runs))
-    console.print("Forgetting in points of AUROC; capacity: parameters over those of DNN-MTL.")
+    console.print("Forgetting in points of AUROC; capacity: stored bytes over the base network's.")
     places = {"Report ": write(runs, out.resolve())}
     places |= {"Numbers": places["Report "].with_name("*.json")}
     for what, where in places.items():
@@ -57,11 +67,16 @@ def run(
         measure(
             METHODS[name].make(base, budget=budget, seed=seed),
             stream,
-            RunMetadata("digits", METHODS[name].about, command),
-            progress=progress,
+            RunMetadata("digits", METHODS[name].about, command, method=name),
+            progress=partial(_about, name, progress),
         )
         for name in SHOWN
     )
+
+
+def _about(name: str, progress: ProgressCallback, _learner: str, doing: str, done: int) -> None:
+    """Progress under the method's name; variants of DEN share a learner."""
+    progress(name, doing, done)
 
 
 def write(runs: Sequence[Run], out: Path) -> Path:
@@ -78,7 +93,7 @@ def table(runs: Sequence[Run]) -> Table:
     first = runs[0]
     shown = Table(title=f"{first.source}, {len(first.tasks)} tasks", title_justify="left")
     shown.add_column("method")
-    for column in ("AUROC", "forgetting", "capacity", "seconds"):
+    for column in ("AUROC", "forgetting", "capacity", "values", "seconds"):
         shown.add_column(column, justify="right")
     for each in runs:
         s = each.summary
@@ -87,6 +102,7 @@ def table(runs: Sequence[Run]) -> Table:
             f"{s.auroc:.4f}",
             forgetting_points(s.forgetting),
             f"{s.capacity:.2f}",
+            f"{s.parameters:,}",
             f"{s.seconds:.1f}",
         )
     return shown

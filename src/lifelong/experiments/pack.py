@@ -1,7 +1,7 @@
 """Pack finished runs into one compressed file per data set; migrate runs of version 0.1."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -25,9 +25,6 @@ from lifelong.learners.registry import MethodError
 from lifelong.learners.registry import method as method_named
 from lifelong.persistence.files import directory_lock, make_directory
 from lifelong.training.budget import with_new_names
-
-# What a budget was before it had these settings.
-_NEW_IN_BUDGET = {"epochs": None, "optimizer": "adam", "momentum": 0.0, "weight_decay": 0.0}
 
 
 @final
@@ -125,18 +122,19 @@ def _write(out: Path, data: str, runs: Mapping[str, StoredRun]) -> Path:
 
 
 def carried_over(stored: StoredRun) -> StoredRun:
-    """A run with the current names of settings, and with the value that settings which are new
-    since then had in effect; therefore with a new key if any of these changed.
+    """A run with the current settings, and therefore a new key if any name changed or was added.
 
-    Version 0.1 marked look-alike data only in the text of `source`.
+    A setting that was added has a default that does what was done before. Version 0.1 marked
+    look-alike data only in the text of `source`.
     """
     experiment, run = stored.experiment, stored.run
     kind = method_named(experiment.configuration.method).learner.settings_type
 
     def current(settings: Mapping[str, Any]) -> dict[str, Any]:
-        named = with_new_names(settings, kind)
-        budget = named.get("budget")
-        return {**named, "budget": {**_NEW_IN_BUDGET, **budget}} if budget else named
+        found = msgspec.convert(with_new_names(settings, kind), kind)
+        # Made anew, because msgspec leaves the defaults of what is missing out of the object.
+        complete = replace(found, budget=replace(found.budget))
+        return msgspec.json.decode(msgspec.json.encode(complete), type=dict[str, Any])
 
     settings = current(experiment.configuration.settings)
     configuration = msgspec.structs.replace(experiment.configuration, settings=settings)

@@ -33,6 +33,7 @@ from lifelong.networks.sequential import Sequential, convnet, mlp
 from lifelong.persistence.checkpoint import CheckpointError
 from lifelong.persistence.files import directory_lock, make_directory, replace_file
 from lifelong.persistence.models import ModelFileError
+from lifelong.tables import dataset as _own_tables  # noqa: F401 (registers the data set "table")
 from lifelong.tasks.datasets import load
 from lifelong.tasks.streams import Stream
 from lifelong.training.budget import SettingError

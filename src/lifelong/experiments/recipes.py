@@ -162,6 +162,9 @@ FIGURE_3 = (
     "DNN-Progressive",
     "DEN",
     "DEN-Finetune",
+    "DEN-W",
+    "DEN-auto",
+    "DEN (paper)",
 )
 _IN_TURN = ("DNN", "DNN-L2", "DNN-EWC")
 _AS_IT_IS: Mapping[str, Any] = MappingProxyType({})
@@ -194,10 +197,10 @@ def figure3_cifar100(size: Size) -> Recipe:
         reduced=""
         if paper
         else "a network of 16-32-32 filters of 3 × 3 and 64 units instead of the modified AlexNet; "
-        "at most 600 steps per training, of 64 rows; the data is the paper's",
+        "batches of 64 rows; the data is the paper's",
         data=DataPlan("cifar-100", 10),
         network=alexnet if paper else small,
-        budget=Budget() if paper else Budget(steps=600, batch_size=64),
+        budget=Budget() if paper else Budget(batch_size=64),
         entries=_figure3(10, progressive=0.31, den={"initial_width": 1.0, "max_new_units": 0.15}),
     )
 
@@ -274,18 +277,29 @@ def methods_variation(size: Size) -> Recipe:
 
 
 def ablation_variation(size: Size) -> Recipe:
-    """What each part of DEN adds, and what l1 does for the batch models. Not in the paper."""
+    """What each part of DEN adds, and what l1 does for the batch models. Not in the paper.
+
+    Part after part from the whole base network: the sparse head of Equation 3 alone (patches have a
+    price that nothing is worth), retraining, expansion, and the split in its kinds.
+    """
     frozen = {"head_l1": 1.0, "k": 0.12, "min_improvement": 0.0}  # a head of zeros selects nothing
+    whole, unsplit = {"initial_width": 1.0}, {"initial_width": 1.0, "split": False}
     return _on_variation(
         size,
         name="ablation-variation",
-        title="DEN without its parts on MNIST-Variation",
+        title="The parts of DEN on MNIST-Variation",
         entries=(
-            *_entries("DEN", "DNN-STL", "DNN-MTL"),
+            *_entries("DEN", "DEN-W", "DEN-auto", "DEN (paper)", "DNN-STL", "DNN-MTL"),
+            Entry("DEN-auto", changes={"price": 1e6, "expand": False}, name="sparse head alone"),
+            Entry("DEN", changes={**unsplit, "expand": False}, name="head and retraining"),
+            Entry("DEN", changes=unsplit, name="head, retraining, expansion"),
+            Entry("DEN", changes=whole, name="DEN from full width"),
             Entry("DEN", changes={"distillation": 0.0}, name="DEN without distillation"),
             Entry("DEN", changes={"expand": False}, name="DEN without expansion"),
             Entry("DEN", changes=frozen, name="DEN, newcomers only"),
-            Entry("DEN", changes={"initial_width": 1.0}, name="DEN from full width"),
+            Entry("DEN-W", changes={"distillation": 0.0}, name="DEN-W without distillation"),
+            Entry("DEN-W", changes={"expand": False}, name="DEN-W without expansion"),
+            Entry("DEN-W", changes={"initial_width": 0.2}, name="DEN-W from a fifth"),
             Entry("DNN-STL", changes={"mu": 0.0}, name="DNN-STL without l1"),
             Entry("DNN-MTL", changes={"mu": 0.0}, name="DNN-MTL without l1"),
         ),
@@ -712,7 +726,9 @@ def _figure3(
         for limit in (0.03, 0.06, 0.25)
         for name in ("DEN", "DEN-Finetune")
     ]
-    return (*_at_base(progressive, den), *together, *scaled, *columns, *grown)
+    priced = [Entry("DEN-auto", CAPACITY, changes={"price": price}) for price in (0.05, 1.0, 3.0)]
+    kept = [Entry("DEN-W", CAPACITY, changes={"keep": keep}) for keep in (0.01, 0.1)]
+    return (*_at_base(progressive, den), *together, *scaled, *columns, *grown, *priced, *kept)
 
 
 def _plain(value: Any) -> dict[str, Any]:

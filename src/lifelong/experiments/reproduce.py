@@ -9,12 +9,13 @@ from lifelong.experiments.collect import Collected, collect
 from lifelong.experiments.recipes import GROUPS, RECIPES, Recipe, recipe
 from lifelong.reproduction.claims import Evidence, Finding, findings
 from lifelong.reproduction.figures import TITLES, write_combined, write_figure
+from lifelong.reproduction.measured import look_alike
 from lifelong.reproduction.page import Chosen, page, read_summary, write_summary
 
 SUMMARY = "summary.json"
 # `lifelong table` shows them.
 _NOT_ON_THE_PAGE = (
-    *("rehearsal", "ablation-variation"),
+    "rehearsal",
     *("published-permuted", "published-split-fisher", "published-split"),
     *("published-subnetworks", "published-superclasses"),
     *GROUPS["family"],
@@ -77,9 +78,9 @@ def _evidence(chosen: Recipe, found: Collected) -> Evidence:
     measured = bool(found.measured)
     size = chosen.size if measured else "paper"
     data = title if size == "paper" else f"{title}, at a small size"
-    look_alike = " (look-alike)" if measured and found.measured[0].run.look_alike else ""
+    alike = " (look-alike)" if look_alike(found.measured) else ""
     command = f"lifelong run {chosen.name} --size {size}"
-    return Evidence(chosen.name, size, data + look_alike, command, found.measured)
+    return Evidence(chosen.name, size, data + alike, command, found.measured)
 
 
 def _choices() -> list[Chosen]:

@@ -2,12 +2,12 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import ClassVar, Generic, Protocol, Self, TypeVar, final
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeAlias, TypeVar, final
 
 import msgspec
 import numpy as np
@@ -25,7 +25,7 @@ from lifelong.networks.growing import (
 from lifelong.networks.layout import Architecture, NetworkError, Tensors
 from lifelong.persistence.checkpoint import Checkpoint
 from lifelong.persistence.files import MOST_NAME, digest_of
-from lifelong.persistence.models import ModelFileError, checksum, not_finite, read, write
+from lifelong.persistence.models import Attached, ModelFileError, checksum, not_finite, read, write
 from lifelong.printing import Terminal
 from lifelong.records import BYTES, Capacity, TaskRecord
 from lifelong.tasks.task import (
@@ -38,7 +38,8 @@ from lifelong.tasks.task import (
     plain_tensor,
 )
 from lifelong.training.budget import SettingError, with_new_names
-from lifelong.training.loop import Progress, TrainingContext, TrainingError
+from lifelong.training.loop import TrainingContext, TrainingError
+from lifelong.watching.events import Event, TaskBegan, TaskEnded, TaskFailed, Validated, Watcher
 
 CHUNK = 4096  # rows predicted at once, to bound memory
 
@@ -66,6 +67,10 @@ class Predictor(Protocol):
 
     def multiply_adds(self) -> int: ...
 
+    def with_tensors(self, tensors: Tensors) -> "Predictor":
+        """The same function of other tensors, under the same names."""
+        ...
+
 
 class Learner(ABC, Generic[S]):
     """A network that learns tasks one after another.
@@ -86,12 +91,15 @@ class Learner(ABC, Generic[S]):
         device: str | torch.device = "cpu",
         progress: bool = False,
     ) -> None:
+        _require_architecture(architecture)
         self.settings = settings if settings is not None else self.settings_type()
-        self.seed = seed
-        _require_storable(self.settings, seed)
-        self.device = torch.device(device)
+        self.seed = int(seed) if isinstance(seed, np.integer) else seed
+        _require_storable(self.settings, self.seed)
+        self.device = usable_device(device)
         self.progress = progress
+        self._watchers: tuple[Watcher, ...] = ()
         self._learned = _Learned(GrowingNetwork(architecture), ())
+        self.attached: Attached | None = None  # what a front end saves with the model
         self._learning = False
         self._unsaved: Checkpoint | None = None  # of the last learning, until `save`
         self._marks: dict[Path, set[str]] = {}  # checksums of models loaded or saved, by directory
@@ -129,29 +137,39 @@ class Learner(ABC, Generic[S]):
     @final
     def predict_proba(self, x: Array, *, task: str) -> Tensor:
         """Probabilities, one row per input and one column per binary output or class."""
-        return self._probabilities(x, *self._serve(task))
+        known, network = self._serve(task)
+        if known.kind.is_regression:
+            raise TaskError(
+                f"task {task!r} is a {known.kind}, which has no probabilities; predict gives its "
+                "numbers"
+            )
+        return self._answers(x, network, _LINKS[known.kind])
 
-    def _probabilities(self, x: Array, known: LearnedTask, network: Predictor) -> Tensor:
+    @final
+    def decision_function(self, x: Array, *, task: str) -> Tensor:
+        """Outputs of the network: logits before the sigmoid or softmax, numbers of a regression."""
+        return self._answers(x, self._serve(task)[1], _unchanged)
+
+    def _answers(self, x: Array, network: Predictor, link: Callable[[Tensor], Tensor]) -> Tensor:
         inputs = self._checked(x, network.inputs)
-        link = torch.sigmoid if known.kind is Kind.BINARY else _softmax
         with torch.no_grad(), _in_float32(self.device):
             chunks = [link(network.logits(part.to(self.device))) for part in inputs.split(CHUNK)]
-        probabilities = chunks[0] if len(chunks) == 1 else torch.cat(chunks)
-        if not _all_finite(probabilities):
+        answers = chunks[0] if len(chunks) == 1 else torch.cat(chunks)
+        if not _all_finite(answers):
             raise TaskError(
                 "inputs overflow the network, so that it has no answer; scale them like those that "
                 "it learned from"
             )
-        return probabilities
+        return answers
 
     @final
     def predict(self, x: Array, *, task: str) -> Tensor:
-        """Labels as in the task's data: 0 or 1 per binary output, or the class."""
+        """Labels as in the task's data: 0 or 1 per binary output, the class, or numbers."""
         known, network = self._serve(task)
-        probabilities = self._probabilities(x, known, network)
+        answers = self._answers(x, network, _LINKS[known.kind])
         if known.kind is Kind.CLASSES:
-            return probabilities.argmax(dim=1)
-        labels = (probabilities >= 0.5).long()
+            return answers.argmax(dim=1) + known.first
+        labels = answers if known.kind.is_regression else (answers >= 0.5).long()
         return labels[:, 0] if known.outputs == 1 else labels
 
     @final
@@ -167,27 +185,22 @@ class Learner(ABC, Generic[S]):
         if as_of is not None:
             kept = served.tensors
             return Capacity(parameters(kept), nonzero(kept), served.multiply_adds())
-        patches = {name: patch.values for name, patch in self.network.patches().items()}
-        numbers = {n: t for n, t in self._serving_memory().items() if t.is_floating_point()}
-        kept = {**self.network.everything(), **patches, **numbers}
+        stored = {**self.network.stored(), **self._serving_memory()}
+        kept = {n: tensor for n, tensor in stored.items() if tensor.is_floating_point()}
         return Capacity(
             parameters(kept), nonzero(kept), served.multiply_adds(), self._stored_bytes()
         )
 
     def _stored_bytes(self) -> int:
         """Bytes of all that predictions need: tensors, patches, and masks as bits."""
-        tensors = {**self.network.everything(), **self._serving_memory()}.values()
-        patches = self.network.patches().values()
-        return sum(tensor.nbytes for tensor in tensors) + sum(p.nbytes for p in patches)
+        stored = {**self.network.stored(), **self._serving_memory()}
+        return sum(tensor.nbytes for tensor in stored.values())
 
     @final
     def learning_bytes(self) -> int:
         """Bytes of what is kept only to learn the next task, such as the importance of weights."""
-        network = self.network
-        kept = [*network.everything().values(), *network.memory.values()]
-        patches = network.patches().values()
-        whole = sum(tensor.nbytes for tensor in kept) + sum(patch.nbytes for patch in patches)
-        return whole - self._stored_bytes()
+        kept = [*self.network.stored().values(), *self.network.memory.values()]
+        return sum(tensor.nbytes for tensor in kept) - self._stored_bytes()
 
     def _serving_memory(self) -> Tensors:
         """The part of the network's memory that predictions need."""
@@ -213,6 +226,7 @@ class Learner(ABC, Generic[S]):
             settings=self.settings,
             network=learned.network,
             records=learned.records,
+            attached=self.attached,
             mine=self._marks.setdefault(place.resolve(), set()),
             overwrite=overwrite,
         )
@@ -230,7 +244,7 @@ class Learner(ABC, Generic[S]):
         Safe on untrusted files: any defect raises `ModelFileError`.
         """
         place = Path(path)
-        saved = read(place, torch.device(device), cls.method, cls._private_shape)
+        saved = read(place, usable_device(device), cls.method, cls._private_shape)
         manifest, network = saved.manifest, saved.network
         try:
             named = with_new_names(manifest.settings, cls.settings_type)
@@ -244,6 +258,7 @@ class Learner(ABC, Generic[S]):
         except (msgspec.ValidationError, ValueError, OverflowError, RecursionError) as error:
             raise ModelFileError(f"{path}: its settings are damaged: {error}") from error
         learner._learned = _Learned(network, tuple(manifest.records))
+        learner.attached = saved.attached
         try:
             learner._require_usable()
         except NetworkError as error:
@@ -261,8 +276,18 @@ class Learner(ABC, Generic[S]):
             device=self.device,
             progress=self.progress,
         )
-        other._learned = self._learned
+        other._learned, other._watchers = self._learned, self._watchers
+        other.attached = self.attached
         return other
+
+    @final
+    def watch(self, watcher: Watcher) -> None:
+        """From now on tell this function what happens while tasks are learned.
+
+        See `lifelong.watching`. An exception that it raises ends the learning, which then changes
+        nothing.
+        """
+        self._watchers = (*self._watchers, watcher)
 
     def _require_usable(self) -> None:
         """Refuse, by a `NetworkError`, a network from a file that this method would not have made.
@@ -292,6 +317,24 @@ class Learner(ABC, Generic[S]):
     def tasks(self) -> tuple[str, ...]:
         """Names of the tasks learned, in order."""
         return tuple(known.name for known in self.network.tasks)
+
+    def __repr__(self) -> str:
+        network = self.network
+        widths = {group: len(born) for group, born in network.born.items()}
+        units = ", ".join(
+            f"{group} {widths.get(group, base)}"
+            for group, base in network.architecture.layout.groups.items()
+        )
+        size = parameters(network.everything())
+        return (
+            f"<{self.method}: {_listed(self.tasks)}; inputs {network.architecture.layout.inputs}, "
+            f"{units}; {size:,} parameters; seed {self.seed}>"
+        )
+
+    @final
+    def predictor(self, task: str) -> tuple[LearnedTask, Predictor]:
+        """What a task's outputs mean, and the network that serves it."""
+        return self._serve(task)
 
     def _serve(self, task: str) -> tuple[LearnedTask, Predictor]:
         network = self.network
@@ -339,22 +382,28 @@ class Learner(ABC, Generic[S]):
     def _context(
         self, what: str, tasks: Sequence[Task], checkpoint: str | Path | None
     ) -> Iterator[TrainingContext]:
-        """Claim the learner, and set up progress bar and checkpoint for one learning."""
+        """Claim the learner, and set up watchers and checkpoint for one learning."""
         with ExitStack() as held:
             held.enter_context(self._claimed())
-            held.enter_context(torch.enable_grad())  # the caller may have turned gradients off
+            # The caller may have turned gradients off.
+            held.enter_context(torch.inference_mode(False))
+            held.enter_context(torch.enable_grad())
             held.enter_context(_in_float32(self.device))
             title = tasks[0].name if len(tasks) == 1 else "all tasks"
-            progress = held.enter_context(_progress_bar(title)) if self.progress else None
-            if checkpoint is None:
-                yield TrainingContext(progress)
-                return
-            about = self._about(what, tasks)
-            saved = held.enter_context(Checkpoint.at(Path(checkpoint), about))
+            bar = (held.enter_context(_progress_bar(title)),) if self.progress else ()
+            saved = None
+            if checkpoint is not None:
+                about = self._about(what, tasks)
+                saved = held.enter_context(Checkpoint.at(Path(checkpoint), about))
+            context = TrainingContext((*bar, *self._watchers), saved, title)
+            number = len(self.tasks) + 1 if len(tasks) == 1 else len(tasks)
+            context.tell(TaskBegan(self.method, title, number))
             try:
-                yield TrainingContext(progress, saved)
-            except TrainingError:
-                saved.remove()  # resuming would end in the same error
+                yield context
+            except BaseException as error:
+                if saved is not None and isinstance(error, TrainingError):
+                    saved.remove()  # resuming would end in the same error
+                context.tell(TaskFailed(self.method, title, str(error) or type(error).__name__))
                 raise
 
     @contextmanager
@@ -385,6 +434,9 @@ class Learner(ABC, Generic[S]):
             )
         if context.checkpoint is not None:
             context.checkpoint.complete()
+        units = {group: len(born) for group, born in network.born.items()}
+        size, count = parameters(network.everything()), len(network.tasks)
+        context.tell(TaskEnded(self.method, context.task, count, units, size))
         # One assignment, so that another thread sees the state before or after, never a mixture.
         self._learned = _Learned(network, records)
         self._unsaved = context.checkpoint
@@ -412,12 +464,17 @@ class Learner(ABC, Generic[S]):
     def _checked(self, x: Array, wanted: tuple[int, ...]) -> Tensor:
         inputs = plain_tensor("inputs", x).to(torch.float32)
         if tuple(inputs.shape[1:]) != wanted or inputs.ndim == 0:
+            one = tuple(inputs.shape) == wanted
             raise TaskError(
                 f"inputs must have rows first and then shape {wanted}, not {tuple(inputs.shape)}"
+                + ("; give one row as x[None], and take the one answer" if one else "")
             )
         if not _all_finite(inputs):
             raise TaskError("inputs must be finite in float32; some are NaN, infinite or too large")
         return inputs
+
+
+AnyLearner: TypeAlias = Learner[Any]  # of whatever method
 
 
 def _in_float32(device: torch.device) -> AbstractContextManager[object]:
@@ -447,6 +504,38 @@ def _require_storable(settings: object, seed: int) -> None:
         ) from error
 
 
+def _listed(tasks: Sequence[str], most: int = 5) -> str:
+    """The last few by name; their escapes make them safe to print."""
+    if not tasks:
+        return "no task yet"
+    named = ", ".join(repr(task if len(task) <= 40 else f"{task[:40]}…") for task in tasks[-most:])
+    count = f"{len(tasks)} task{'s'[: len(tasks) > 1]}"
+    return f"{count}, {'… ' if len(tasks) > most else ''}{named}"
+
+
+def _require_architecture(architecture: object) -> None:
+    if not hasattr(architecture, "layout"):
+        raise NetworkError(
+            "a learner takes a network made by mlp, convnet or alexnet, such as "
+            f"mlp(784, [312, 128]), not {architecture!r}"
+        )
+
+
+def usable_device(device: str | torch.device) -> torch.device:
+    """The device; refuses one that is not there."""
+    try:
+        chosen = torch.device(device)
+        if chosen.type != "cpu":
+            torch.empty(0, device=chosen)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise SettingError(
+            f"device {str(device)!r} cannot be used here: {reason}; use 'cpu', or install a "
+            "PyTorch that has it"
+        ) from error
+    return chosen
+
+
 def _is_text(name: str) -> bool:
     """Whether a name can be encoded in UTF-8; a lone surrogate cannot."""
     return name.encode(errors="ignore").decode() == name
@@ -464,14 +553,28 @@ def _softmax(logits: Tensor) -> Tensor:
     return torch.softmax(logits, dim=1)
 
 
+def _unchanged(logits: Tensor) -> Tensor:
+    return logits
+
+
+_LINKS: Mapping[Kind, Callable[[Tensor], Tensor]] = {
+    Kind.BINARY: torch.sigmoid,
+    Kind.CLASSES: _softmax,
+    Kind.REGRESSION: _unchanged,
+    Kind.MEDIAN_REGRESSION: _unchanged,
+}
+
+
 @contextmanager
-def _progress_bar(task: str) -> Iterator[Progress]:
+def _progress_bar(task: str) -> Iterator[Watcher]:
     title = TextColumn("{task.description}", markup=False)
     columns = (title, *Bars.get_default_columns()[1:])
     with Bars(*columns, console=Terminal(), transient=True) as bars:
         bar = bars.add_task(task)
 
-        def show(stage: str, done: int, most: int) -> None:
-            bars.update(bar, description=stage, completed=done, total=most)
+        def show(event: Event) -> None:
+            if isinstance(event, Validated):
+                most = event.most_steps
+                bars.update(bar, description=event.stage, completed=event.step, total=most)
 
         yield show

@@ -5,12 +5,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, final
 
+import msgspec
 import torch
 
-from lifelong.learners.base import Learner
+from lifelong.learners.base import AnyLearner, Learner
 from lifelong.learners.baselines import (
     APD,
     ER,
@@ -55,6 +57,8 @@ from lifelong.learners.baselines import (
 from lifelong.learners.den import DEN, Settings, variants
 from lifelong.looks import LOOKS, Look
 from lifelong.networks.layout import Architecture
+from lifelong.persistence.files import MOST, NOT_DECODED, read_file
+from lifelong.persistence.models import MANIFEST, ModelFileError
 from lifelong.plugins import Registry
 from lifelong.training.budget import Budget, SettingError
 
@@ -257,7 +261,7 @@ _TABLE = (
         SequentialSettings,
         DEN_PAPER,
         space={"mu": _MU},
-        look=Look("#b8a11f", "x", ":"),
+        look=Look("#b8a11f", "H", ":"),
         checked="published accuracies",
     ),
     Method(
@@ -522,6 +526,31 @@ def _show(row: Method) -> None:
 METHODS = Registry("method", Method, MethodError, _TABLE, added=_show)
 register_method = METHODS.add
 method = METHODS.named
+
+
+@final
+class _Named(msgspec.Struct):
+    """The member of a manifest that names the method."""
+
+    method: str
+
+
+def load_model(
+    path: str | Path, *, device: str | torch.device = "cpu", progress: bool = False
+) -> AnyLearner:
+    """Load a saved model of any method."""
+    place = Path(path)
+    try:
+        method = msgspec.json.decode(read_file(place / MANIFEST, most=MOST), type=_Named).method
+    except (OSError, *NOT_DECODED):
+        method = DEN.method  # raises the right error
+    known = {row.learner.method: row.learner for row in METHODS.values()}
+    if method not in known:
+        raise ModelFileError(
+            f"{path}: holds a {method}, which this release does not know; it knows "
+            + ", ".join(known)
+        )
+    return known[method].load(place, device=device, progress=progress)
 
 
 def markdown() -> str:

@@ -134,6 +134,7 @@ class LearnedTask:
     kind: Kind
     outputs: int
     private: Tensors
+    first: int = 0  # number of the first class
     patches: Mapping[str, Patch] = field(default_factory=dict)
     parent: int | None = None
 
@@ -147,8 +148,9 @@ class GrowingNetwork:
 
     Attributes:
         shared: each entry as it was when its units were born; later changes are in the patches.
-        root: seed of the untrained network, of the units that are born with task 1, from which
-            tasks may start; None if none does. Kept as its seed, it takes no space.
+        root: seed of the untrained network of the units that are born with task 1; None if tasks
+            do not start from it. With a root, task 1 is a patch of it like any other, and what is
+            shared takes no space but for units that were born later.
         memory: what a method keeps of earlier tasks to learn the next one, such as the importance
             of each weight. A name is a word and the shared tensor whose shape it has, as in
             "importance/hidden1.weight"; or begins with "own/", for any shape. Predictions need it
@@ -173,12 +175,15 @@ class GrowingNetwork:
 
     def everything(self) -> dict[str, Tensor]:
         """All tensors: shared ones by name, private ones as "NUMBER.NAME"."""
-        private = {
-            f"{number}.{name}": tensor
+        return {**self.shared, **self.private()}
+
+    def private(self, between: str = ".") -> dict[str, Tensor]:
+        """The tasks' own tensors, as "NUMBER.NAME"."""
+        return {
+            f"{number}{between}{name}": tensor
             for number, known in enumerate(self.tasks, 1)
             for name, tensor in known.private.items()
         }
-        return {**self.shared, **private}
 
     def specs(self) -> dict[str, TensorSpec]:
         """Declarations of the tensors of `everything`."""
@@ -190,10 +195,10 @@ class GrowingNetwork:
         }
         return {**{name: declared[name] for name in self.shared}, **private}
 
-    def patches(self) -> dict[str, Patch]:
+    def patches(self, between: str = ".") -> dict[str, Patch]:
         """All patches, as "NUMBER.NAME"."""
         return {
-            f"{number}.{name}": patch
+            f"{number}{between}{name}": patch
             for number, known in enumerate(self.tasks, 1)
             for name, patch in known.patches.items()
         }
@@ -228,8 +233,8 @@ class GrowingNetwork:
 
     def lineage(self, number: int) -> tuple[int, ...]:
         """Numbers of a task and of those that it inherits from, the first one first."""
-        line = [number]
-        while line[-1] > 1:
+        first, line = (1 if self.root is None else ROOT), [number]
+        while line[-1] > first:
             parent = self.tasks[line[-1] - 1].parent
             line.append(line[-1] - 1 if parent is None else parent)
         return tuple(line[::-1])
@@ -247,8 +252,7 @@ class GrowingNetwork:
         if not self._has_patches:
             return self.shared
         if parent not in self._starts:
-            lineage = self.lineage(parent) if parent else (ROOT,)
-            self._starts[parent] = self._between(len(self.tasks), lineage)
+            self._starts[parent] = self._between(len(self.tasks), self.lineage(parent))
         return self._starts[parent]
 
     @cached_property
@@ -263,13 +267,14 @@ class GrowingNetwork:
         tensors = {name: take(t, regions[name]).contiguous() for name, t in self.shared.items()}
         if not self._has_patches:
             return tensors
-        if lineage != tuple(range(1, number + 1)):
+        if not {*range(2, number + 1)}.issubset(lineage):
             tensors = self._inherited(tensors, number, lineage)
-        changed = {name for task in lineage if task for name in self.tasks[task - 1].patches}
+        changed = {n for task in lineage if task != ROOT for n in self.tasks[task - 1].patches}
         tensors.update({name: tensors[name].clone() for name in changed})
         now = self._widths(number)
-        for task in lineage[1:]:
-            patches, before = self.tasks[task - 1].patches, self._widths(task - 1)
+        for task in lineage:
+            patches = self.tasks[task - 1].patches if task != ROOT else {}
+            before = self._widths(max(1, task - 1)) if patches else now
             for name, patch in patches.items():
                 apply(patch, tensors[name], specs[name], before, now)
         return tensors
@@ -278,27 +283,14 @@ class GrowingNetwork:
         self, tensors: Tensors, number: int, lineage: tuple[int, ...]
     ) -> dict[str, Tensor]:
         """The tensors with zeros where an entry was not born with a task of the lineage."""
-        specs, born, heirs = (
-            self.architecture.layout.tensors,
-            self._born_by(number),
-            torch.tensor(lineage),
-        )
-        inherited = {
+        specs, born = self.architecture.layout.tensors, self._born_by(number)
+        heirs = torch.tensor([1, *lineage])  # what is born with task 1 is everyone's, or the root's
+        return {
             name: torch.where(
                 torch.isin(_births(specs[name], born), heirs).to(tensor.device), tensor, 0.0
             )
             for name, tensor in tensors.items()
         }
-        if lineage[0] == ROOT:
-            for name, values in self._root_tensors().items():
-                region = old_region(specs[name], self._widths(1), self._widths(number))
-                put(inherited[name], region, values.to(inherited[name].device))
-        return inherited
-
-    def _root_tensors(self) -> dict[str, Tensor]:
-        assert self.root is not None
-        names = [name for name in self.architecture.layout.tensors if name in self.shared]
-        return root_tensors(self.architecture, names, self._widths(1), self.root)
 
     def entries(self, name: str, number: int) -> int:
         """Size of a shared tensor as of task `number`."""
@@ -349,7 +341,7 @@ class GrowingNetwork:
         names = self.architecture.layout.task_owned if private is None else private
         own = network.only(names)
         shared = {name: t for name, t in network.tensors.items() if name not in own}
-        known = LearnedTask(task.name, task.kind, task.outputs, own)
+        known = LearnedTask(task.name, task.kind, task.outputs, own, task.first)
         return replace(self, shared=shared, born=network.born, tasks=(*self.tasks, known))
 
     def patched_by(
@@ -360,12 +352,14 @@ class GrowingNetwork:
         What differs from the start becomes the task's patch; earlier tasks keep what they have.
         """
         after = self.remember(task, network)
-        if not self.tasks:
+        if not self.tasks and self.root is None:
             return after
+        here = self if self.tasks else self._untrained(network)
         specs, shared, patches = self.architecture.layout.tensors, dict(after.shared), {}
-        then, now = self._widths(len(self.tasks)), after._widths(len(after.tasks))
-        before = self.start_from(len(self.tasks) if parent is None else parent)
-        for name, born_with in self.shared.items():
+        then, now = here._widths(max(1, len(self.tasks))), after._widths(len(after.tasks))
+        last = len(self.tasks)
+        before = here.start_from(last if parent is None else parent) if last else here.shared
+        for name, born_with in here.shared.items():
             region = old_region(specs[name], then, now)
             patch = difference(before[name], take(shared[name], region).contiguous())
             if len(patch):
@@ -374,6 +368,38 @@ class GrowingNetwork:
             put(shared[name], region, born_with)
         known = replace(after.tasks[-1], patches=patches, parent=parent)
         return replace(after, shared=shared, tasks=(*self.tasks, known))
+
+    def _untrained(self, network: Network) -> "GrowingNetwork":
+        """This network, which has learned nothing, with the root as its shared tensors."""
+        assert self.root is not None
+        names = [n for n in network.tensors if n not in self.architecture.layout.task_owned]
+        root = root_tensors(self.architecture, names, network.widths, self.root)
+        shared = {name: tensor.to(network.device) for name, tensor in root.items()}
+        return replace(self, shared=shared, born=network.born)
+
+    def birth_patches(self) -> dict[str, Patch]:
+        """With a root: what the shared tensors hold beside it, which is units born later."""
+        assert self.root is not None
+        widths, now = self._widths(1), self._widths(len(self.tasks))
+        root = root_tensors(self.architecture, list(self.shared), widths, self.root)
+        specs, found = self.architecture.layout.tensors, {}
+        for name, tensor in self.shared.items():
+            alone = torch.zeros_like(tensor)
+            put(alone, old_region(specs[name], widths, now), root[name].to(tensor.device))
+            found[name] = difference(alone, tensor)
+        return {name: patch for name, patch in found.items() if len(patch)}
+
+    def stored(self) -> dict[str, Tensor]:
+        """All that predictions need, as it is stored. A root is kept as its seed."""
+        births = {} if self.root is None else self.birth_patches()
+        shared = self.shared if self.root is None else {}
+        patches = {**{f"0/{name}": p for name, p in births.items()}, **self.patches("/")}
+        return (
+            {f"shared/{name}": tensor for name, tensor in shared.items()}
+            | {f"task/{name}": tensor for name, tensor in self.private("/").items()}
+            | {f"patch/{name}/places": patch.places for name, patch in patches.items()}
+            | {f"patch/{name}/values": patch.values for name, patch in patches.items()}
+        )
 
 
 def _births(spec: TensorSpec, born: Mapping[str, Tensor]) -> Tensor:

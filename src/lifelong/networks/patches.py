@@ -107,7 +107,7 @@ def old_region(spec: TensorSpec, then: Widths, now: Widths) -> Region:
     return spec.region(now, out=units, into=units)
 
 
-def to_half(tensor: Tensor, places: Tensor) -> Tensor:
-    """The tensor with the entries where `places` is true rounded to 16 bits."""
+def to_half(tensor: Tensor) -> Tensor:
+    """The tensor with its entries rounded to 16 bits."""
     limit = torch.finfo(torch.float16).max
-    return torch.where(places, tensor.clamp(-limit, limit).half().float(), tensor)
+    return tensor.clamp(-limit, limit).half().float()

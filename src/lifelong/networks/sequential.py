@@ -4,7 +4,8 @@ Layers compute with tensors of any width, so growth needs no code here.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TypeAlias, final
 
@@ -227,7 +228,7 @@ def _with_weights(layers: Sequence[Layer]) -> list[Linear | Convolution]:
 def mlp(inputs: int, widths: Sequence[int]) -> Sequential:
     """Fully connected layers with ReLU, of any depth; `mlp(784, [312, 128])` is the paper's."""
     _check_sizes(inputs=[inputs], widths=widths)
-    return Sequential((int(inputs),), tuple(_hidden(widths)))
+    return Sequential((int(inputs),), tuple(_hidden(_ints(widths))))
 
 
 def convnet(
@@ -243,6 +244,7 @@ def convnet(
     `pool` says which convolutions are followed by 2 x 2 max pooling; by default all are.
     """
     _check_sizes(inputs=inputs, filters=filters, widths=widths, kernel=[kernel])
+    shape, filters, widths, kernel = _ints(inputs), _ints(filters), _ints(widths), int(kernel)
     pooled = [True] * len(filters) if pool is None else list(pool)
     if len(inputs) != 3 or len(pooled) != len(filters) or kernel % 2 == 0:
         raise NetworkError(
@@ -253,7 +255,7 @@ def convnet(
     for number, (units, pools) in enumerate(zip(filters, pooled, strict=True), 1):
         layers += [Convolution(f"conv{number}", units, kernel, kernel // 2), Relu()]
         layers += [MaxPool(2)] if pools else []
-    sequential = Sequential(tuple(inputs), (*layers, Flatten(), *_hidden(widths)))
+    sequential = Sequential(shape, (*layers, Flatten(), *_hidden(widths)))
     _ = sequential.layout  # refuses an image that the poolings shrink to nothing
     return sequential
 
@@ -271,5 +273,21 @@ def _hidden(widths: Sequence[int]) -> list[Layer]:
 
 def _check_sizes(**sizes: Sequence[int]) -> None:
     for what, numbers in sizes.items():
-        if not numbers or any(not isinstance(n, int) or n < 1 for n in numbers):
+        if not isinstance(numbers, Iterable) or isinstance(numbers, str):
+            raise NetworkError(
+                f"{what} must be a list of whole numbers above 0, such as [64], not {numbers!r}"
+            )
+        if not list(numbers) or not all(map(_is_size, numbers)):
             raise NetworkError(f"{what} must be one or more whole numbers above 0, not {numbers}")
+
+
+def _is_size(number: object) -> bool:
+    try:
+        return not isinstance(number, bool) and operator.index(number) > 0  # type: ignore[arg-type]
+    except TypeError:
+        return False
+
+
+def _ints(numbers: Iterable[int]) -> tuple[int, ...]:
+    """As Python's own: a file could not hold those of NumPy."""
+    return tuple(map(int, numbers))

@@ -17,9 +17,16 @@ import msgspec
 import torch
 from torch import Tensor
 
-from lifelong.networks.growing import BITS, OWN, ROOT, GrowingNetwork, LearnedTask
-from lifelong.networks.layout import Architecture, NetworkError
-from lifelong.networks.patches import Patch
+from lifelong.networks.growing import (
+    BITS,
+    OWN,
+    ROOT,
+    GrowingNetwork,
+    LearnedTask,
+    root_tensors,
+)
+from lifelong.networks.layout import Architecture, NetworkError, put
+from lifelong.networks.patches import Patch, apply, old_region
 from lifelong.networks.sequential import (
     Convolution,
     Linear,
@@ -57,6 +64,8 @@ FORMAT = "lifelong model"
 VERSION = 5
 OLDEST = 3  # version that is still read
 MANIFEST = "manifest.json"
+ATTACHED = "attached/"  # prefix of tensors that are not the network's
+MOST_UNTRAINED = 64  # entries of a network that is kept as its seed, per byte of its file
 _PATCH, _PLACES, _VALUES = "patch/", "/places", "/values"
 _MASK = f"memory/{BITS}"  # start of the name of a packed mask
 _TENSORS = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
@@ -76,6 +85,7 @@ class _Task(msgspec.Struct, forbid_unknown_fields=True):
     kind: Kind
     outputs: int
     private: list[str]
+    first: int = 0
     patched: list[str] = []
     parent: int | None = None
 
@@ -88,6 +98,8 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
         shapes: of the tensors in the file of tensors.
         root: seed of the untrained network that tasks may start from.
         bytes, sha256: size and checksum of that file.
+        attached: what a front end keeps with the model, such as what it knows of a table's columns;
+            its tensors are in the same file.
         seal: checksum of the manifest itself.
     """
 
@@ -104,6 +116,7 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
     shapes: dict[str, list[int]]
     bytes: int
     sha256: str
+    attached: dict[str, Any] | None = None
     root: int | None = None
     seal: str = ""
 
@@ -128,11 +141,21 @@ class _Envelope(msgspec.Struct):
 
 @final
 @dataclass(frozen=True, eq=False)
+class Attached:
+    """What a front end saves with a model: plain data and tensors, which it checks itself."""
+
+    facts: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+
+
+@final
+@dataclass(frozen=True, eq=False)
 class Saved:
-    """A loaded model, and the checksum of its manifest as identity."""
+    """A loaded model, what is attached to it, and the checksum of its manifest as identity."""
 
     manifest: Manifest
     network: GrowingNetwork
+    attached: Attached | None
     mark: str
 
 
@@ -146,13 +169,15 @@ def write(
     records: tuple[TaskRecord, ...],
     mine: set[str],
     overwrite: bool,
+    attached: Attached | None = None,
 ) -> None:
     """Save a model into a directory, which is created if needed.
 
     An existing model is replaced if its mark is in `mine`, or with `overwrite`. The mark of the new
     model is added to `mine`.
     """
-    tensors = _tensors(network)
+    own = {} if attached is None else attached.tensors
+    tensors = {**_tensors(network), **{ATTACHED + name: tensor for name, tensor in own.items()}}
     try:
         content = packed(tensors)
     except LimitError as error:
@@ -171,6 +196,7 @@ def write(
         shapes={name: list(tensor.shape) for name, tensor in tensors.items()},
         bytes=len(content),
         sha256=digest(content),
+        attached=None if attached is None else msgspec.to_builtins(attached.facts),
         root=network.root,
     ).sealed()
     text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
@@ -193,7 +219,7 @@ def write(
 
 def _described(known: LearnedTask) -> _Task:
     private, patched = sorted(known.private), sorted(known.patches)
-    return _Task(known.name, known.kind, known.outputs, private, patched, known.parent)
+    return _Task(known.name, known.kind, known.outputs, private, known.first, patched, known.parent)
 
 
 def _refuse_another(path: Path, mine: Collection[str]) -> None:
@@ -238,11 +264,21 @@ def read(path: Path, device: torch.device, method: str, private_shape: PrivateSh
     if manifest.method != method:
         raise ModelFileError(f"{path}: holds a {manifest.method}, which {method} cannot load")
     try:
+        attached = _taken(manifest, tensors)
         network = _network(manifest, {name: t.to(device) for name, t in tensors.items()})
         _check_shapes(network, private_shape)
     except (NetworkError, KeyError) as error:
         raise ModelFileError(f"{path}: manifest and tensors do not fit: {error}") from error
-    return Saved(manifest, network, digest(content))
+    return Saved(manifest, network, attached, digest(content))
+
+
+def _taken(manifest: Manifest, tensors: dict[str, Tensor]) -> Attached | None:
+    """What is attached to a model; its tensors are removed from those of the network."""
+    names = [name for name in tensors if name.startswith(ATTACHED)]
+    own = {name.removeprefix(ATTACHED): tensors.pop(name) for name in names}
+    if manifest.attached is None and own:
+        raise NetworkError("there are tensors of an attachment that the manifest does not have")
+    return None if manifest.attached is None else Attached(manifest.attached, own)
 
 
 def _files(path: Path, tries: int = 10) -> tuple[bytes, Manifest, dict[str, Tensor]]:
@@ -338,6 +374,11 @@ def _content(file: Path, *, size: int | None = None, most: int | None = None) ->
     try:
         return read_file(file, size, most)
     except OSError as error:
+        if file.name == MANIFEST and isinstance(error, FileNotFoundError | NotADirectoryError):
+            raise ModelFileError(
+                f"{file.parent}: not a saved model: it has no {MANIFEST}; give the directory that "
+                "`save` wrote"
+            ) from error
         raise ModelFileError(f"{file}: cannot be read: {error.strerror}") from error
     except MemoryError as error:
         raise ModelFileError(f"{file}: larger than the memory that there is") from error
@@ -373,23 +414,7 @@ def _check_sequential(sequential: Sequential) -> None:
 
 
 def _tensors(network: GrowingNetwork) -> dict[str, Tensor]:
-    private = {
-        f"task/{number}/{name}": tensor
-        for number, known in enumerate(network.tasks, 1)
-        for name, tensor in known.private.items()
-    }
-    memory = {f"memory/{name}": t for name, t in network.memory.items()}
-    shared = {f"shared/{name}": t for name, t in network.shared.items()}
-    return shared | private | _patch_tensors(network) | memory
-
-
-def _patch_tensors(network: GrowingNetwork) -> dict[str, Tensor]:
-    return {
-        f"{_PATCH}{number}/{name}{part}": tensor
-        for number, known in enumerate(network.tasks, 1)
-        for name, patch in known.patches.items()
-        for part, tensor in ((_PLACES, patch.places), (_VALUES, patch.values))
-    }
+    return network.stored() | {f"memory/{name}": t for name, t in network.memory.items()}
 
 
 def _network(manifest: Manifest, tensors: Mapping[str, Tensor]) -> GrowingNetwork:
@@ -397,11 +422,14 @@ def _network(manifest: Manifest, tensors: Mapping[str, Tensor]) -> GrowingNetwor
     _check_sequential(architecture)
     _check_tasks(manifest)
     # In the order of the layout and not of the file: random numbers are drawn tensor by tensor.
+    births = _births(manifest)
     shared = {
         name: tensors[f"shared/{name}"]
         for name in architecture.layout.tensors
         if f"shared/{name}" in tensors
     }
+    if manifest.root is not None and manifest.tasks:
+        shared = _rooted(manifest, births, tensors)
     place = {name: place for place, name in enumerate(architecture.layout.tensors)}
     tasks = tuple(
         LearnedTask(
@@ -409,17 +437,52 @@ def _network(manifest: Manifest, tensors: Mapping[str, Tensor]) -> GrowingNetwor
             task.kind,
             task.outputs,
             {n: tensors[f"task/{number}/{n}"] for n in sorted(task.private, key=place.__getitem__)},
+            task.first,
             _patches(tensors, number, sorted(task.patched, key=place.__getitem__)),
             task.parent,
         )
         for number, task in enumerate(manifest.tasks, 1)
     )
     memory = {name: tensors[f"memory/{name}"] for name in manifest.memory}
-    births = _births(manifest)
     network = GrowingNetwork(architecture, shared, births, tasks, memory, manifest.root)
     if len(_tensors(network)) != len(tensors):
         raise NetworkError("there are tensors that belong to no task")
     return network
+
+
+def _rooted(
+    manifest: Manifest, births: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """The shared tensors of a network that is kept as its seed, with units that were born later."""
+    architecture, layout = manifest.architecture, manifest.architecture.layout
+    names = [name for name, spec in layout.tensors.items() if spec.owner == "shared"]
+    root, now = (
+        layout.widths({g: int((born <= last).sum()) for g, born in births.items()}, 0)
+        for last in (1, len(manifest.tasks))
+    )
+    _require_affordable(manifest, sum(math.prod(layout.tensors[n].shape(now)) for n in names))
+    assert manifest.root is not None
+    untrained = root_tensors(architecture, names, root, manifest.root)
+    device, shared = next(iter(tensors.values())).device, {}
+    for name, values in untrained.items():
+        whole = torch.zeros(layout.tensors[name].shape(now), device=device)
+        put(whole, old_region(layout.tensors[name], root, now), values.to(device))
+        part = f"{_PATCH}{ROOT}/{name}"
+        if part + _PLACES in tensors:
+            patch = Patch(tensors[part + _PLACES].cpu(), tensors[part + _VALUES])
+            patch.require_within(whole.numel())
+            _require_finite(patch, name)
+            apply(patch, whole, layout.tensors[name], now, now)
+        shared[name] = whole
+    return shared
+
+
+def _require_affordable(manifest: Manifest, entries: int) -> None:
+    """Refuse a network that is far larger than its file: task 1 has changed most of the root."""
+    if entries > MOST_UNTRAINED * max(1, manifest.bytes):
+        raise NetworkError(
+            f"{entries:,} weights are too many for a file of {manifest.bytes:,} bytes"
+        )
 
 
 def _patches(
@@ -438,6 +501,8 @@ def _check_tasks(manifest: Manifest) -> None:
         raise NetworkError(f"tasks must have names that differ and are not empty, not {names}")
     if any(task.outputs < 1 for task in manifest.tasks):
         raise NetworkError("there is a task without outputs")
+    if any(task.first not in (0, 1) for task in manifest.tasks):
+        raise NetworkError("there is a task whose classes are numbered neither from 0 nor from 1")
     _check_parents(manifest)
     numbers = [record.number for record in manifest.records]
     if any(not 1 <= number <= len(names) for number in numbers):
@@ -454,9 +519,9 @@ def _check_tasks(manifest: Manifest) -> None:
 def _check_parents(manifest: Manifest) -> None:
     first = 1 if manifest.root is None else ROOT
     for number, task in enumerate(manifest.tasks, 1):
-        if task.parent is not None and not (first <= task.parent < number and number > 1):
+        if task.parent is not None and not first <= task.parent < number:
             raise NetworkError(f"task {task.name!r} starts from a task that was not there")
-        if task.patched and number == 1:
+        if task.patched and number == 1 and manifest.root is None:
             raise NetworkError("the first task cannot change weights that were there before it")
     if manifest.root is not None and not 0 <= manifest.root < 2**64:
         raise NetworkError(f"{manifest.root} is not the seed of an untrained network")
@@ -503,7 +568,11 @@ def _check_shapes(network: GrowingNetwork, private_shape: PrivateShape) -> None:
 def _check_patch(network: GrowingNetwork, number: int, name: str, patch: Patch) -> None:
     if name not in network.shared:
         raise NetworkError(f"there is a patch of {name}, which no task shares")
-    patch.require_within(network.entries(name, number - 1))
+    patch.require_within(network.entries(name, max(1, number - 1)))
+    _require_finite(patch, name)
+
+
+def _require_finite(patch: Patch, name: str) -> None:
     if not bool(torch.isfinite(patch.values).all()):
         raise NetworkError(f"a patch of {name} holds numbers that are not finite")
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from lifelong.reproduction import figure3, figure4, figure5, frontier, style, table
+from lifelong.reproduction import dots, figure3, figure4, figure5, frontier, style, table
 from lifelong.reproduction.claims import FIGURE_3, Evidence
-from lifelong.reproduction.measured import Measured
+from lifelong.reproduction.measured import Measured, look_alike
 from lifelong.reproduction.series import Series, as_csv
 
 TITLES = {
@@ -16,6 +16,8 @@ TITLES = {
     "figure3-cifar100": "CIFAR-100",
     "figure3-awa": "AWA",
     "figure3-animals50": "50 animals",
+    "figure4": "MNIST-Variation",
+    "figure5": "MNIST-Variation",
     "permuted": "Permuted MNIST",
     "methods-variation": "MNIST-Variation",
     "family-variation": "MNIST-Variation",
@@ -23,7 +25,14 @@ TITLES = {
     "family-animals50": "50 animals",
     "family-permuted": "Permuted MNIST",
     "family-split": "Split MNIST",
+    "ablation-variation": "Parts of DEN, MNIST-Variation",
     "rehearsal": "digits",
+}
+WITH_TITLE = {
+    "figure4": (figure4.draw, figure4.series),
+    "figure5": (figure5.draw, figure5.series),
+    "methods-variation": (dots.draw, dots.series),
+    "ablation-variation": (dots.draw, dots.series),
 }
 
 
@@ -49,7 +58,7 @@ def write_family(
     formats: Sequence[str],
 ) -> list[Path]:
     """AUROC over bytes, with one panel per data set that has runs."""
-    shown = {_title(recipe, size): runs for recipe, runs in by_recipe.items() if runs}
+    shown = {_title(recipe, size, runs): runs for recipe, runs in by_recipe.items() if runs}
     pictures = [each for each in formats if each != "csv"]
     named = name if size == "paper" else f"{name}-{size}"
     files = style.save(frontier.draw(shown), directory, named, pictures)
@@ -68,7 +77,7 @@ def write_combined(
 ) -> list[Path]:
     """Figure 3 as in the paper, with one column per data set that has runs."""
     columns = {
-        _title(each.recipe, each.size): each.measured
+        _title(each.recipe, each.size, each.measured): each.measured
         for each in evidence
         if each.recipe in FIGURE_3 and each.measured
     }
@@ -81,17 +90,18 @@ def write_combined(
 def _figure(
     recipe: str, size: str, measured: Sequence[Measured]
 ) -> tuple[Figure, tuple[Series, ...]]:
-    if recipe == "figure4":
-        return figure4.draw(measured), figure4.series(measured)
+    title = _title(recipe, size, measured)
+    if recipe in WITH_TITLE:
+        draw, series = WITH_TITLE[recipe]
+        return draw(measured, title), series(measured)
     if recipe.startswith("family-"):
-        return frontier.draw({_title(recipe, size): measured}), frontier.series(measured)
-    if recipe == "figure5":
-        return figure5.draw(measured), figure5.series(measured)
-    return figure3.draw({_title(recipe, size): measured}), figure3.series(measured)
+        return frontier.draw({title: measured}), frontier.series(measured)
+    return figure3.draw({title: measured}), figure3.series(measured)
 
 
-def _title(recipe: str, size: str) -> str:
-    return TITLES.get(recipe, recipe) + ("" if size == "paper" else f", {size}")
+def _title(recipe: str, size: str, measured: Sequence[Measured]) -> str:
+    small = "" if size == "paper" else f", {size}"
+    return TITLES.get(recipe, recipe) + small + (", look-alike" if look_alike(measured) else "")
 
 
 def _write(file: Path, text: str) -> Path:

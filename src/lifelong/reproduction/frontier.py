@@ -11,7 +11,6 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from lifelong.evaluation.runs import Run
 from lifelong.looks import look
-from lifelong.records import BYTES
 from lifelong.reproduction import style
 from lifelong.reproduction.measured import Measured, Row, rows
 from lifelong.reproduction.series import Point, Series, auroc_of, point
@@ -21,9 +20,7 @@ PANEL = "over bytes"
 
 def bytes_of(run: Run) -> int:
     """All that a method keeps: to predict, and to learn the next task."""
-    size = run.summary.bytes
-    stored = BYTES * run.summary.parameters if size is None else size
-    return stored + (run.summary.learning_bytes or 0)
+    return run.summary.bytes + (run.summary.learning_bytes or 0)
 
 
 @final

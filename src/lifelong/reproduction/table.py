@@ -13,16 +13,24 @@ from lifelong.evaluation.runs import measures
 from lifelong.reproduction.measured import Mean, Measured, Row, difference, plain, rows
 
 # Numbers that older stored runs do not have.
-_SINCE = ("bytes", "learning_bytes", "prediction_seconds")
+_SINCE = ("learning_bytes", "prediction_seconds")
 
 
 def as_table(title: str, measured: Sequence[Measured], against: str = "") -> Table:
-    """AUROC with its standard error over seeds; forgetting in points of AUROC.
+    """AUROC (R2 of regressions) with its standard error over seeds; forgetting in points of it.
 
     In a narrow terminal names wrap; numbers are never cut. With `against` the differences from
     that method, in points.
     """
-    shown = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0, pad_edge=False)
+    shown = Table(
+        title=title,
+        title_justify="left",
+        caption="capacity: stored bytes over the base network's",
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+        padding=0,
+        pad_edge=False,
+    )
     shown.add_column("method", overflow="fold")
     metrics = _metrics(measured)
     for column in (*map(heading, metrics), "forgetting", "capacity", "seconds", "seeds"):
@@ -184,16 +192,16 @@ def _cells(row: Row, metrics: Sequence[str]) -> list[str]:
 
 
 def _score(name: str, found: Mean | None) -> str:
-    """AUROC with its standard error, other metrics without, since a terminal is narrow."""
+    """AUROC and R2 with their standard error, others without, since a terminal is narrow."""
     if found is None:
         return "–"
-    return str(found) if name == "auroc" else f"{found.value:.4f}"
+    return str(found) if name in ("auroc", "r2") else f"{found.value:.4f}"
 
 
 def _numbers(row: Row, metrics: Sequence[str]) -> dict[str, Mean | None]:
     scores = {name: row.mean(lambda run, name=name: run.average(name)) for name in metrics}  # type: ignore[misc]
     sizes = {
         name: row.mean(lambda run, name=name: getattr(run.summary, name))  # type: ignore[misc]
-        for name in ("capacity", "parameters", "nonzero", "seconds", *_SINCE)
+        for name in ("capacity", "bytes", "parameters", "nonzero", "seconds", *_SINCE)
     }
     return {**scores, "forgetting": row.forgetting, **sizes}

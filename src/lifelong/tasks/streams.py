@@ -49,6 +49,12 @@ class Stream:
         if scenario not in get_args(Scenario):
             allowed = "'task', 'domain' or 'class'"
             raise TaskError(f"scenario must be {allowed}, not {scenario!r}")
+        if not isinstance(makers, Mapping) or not all(map(callable, makers.values())):
+            raise TaskError(
+                f"a stream takes functions that make tasks, by the tasks' names, not a "
+                f"{type(makers).__name__} of tasks; give {{task.name: lambda task=task: task for "
+                "task in tasks}"
+            )
         if not makers:
             raise TaskError("a stream needs at least one task, but none was given")
         self._makers = dict(makers)
@@ -158,8 +164,8 @@ def class_groups(
     In the scenario "domain" the first classes of all groups are one class, and so on; in "class" a
     task has an output for every class of the stream. Both need `Kind.CLASSES`.
     """
-    if kind not in list(Kind):
-        raise TaskError(f"kind must be one of 'binary', 'classes', not {kind!r}")
+    if kind not in (Kind.BINARY, Kind.CLASSES):
+        raise TaskError(f"kind must be one of 'binary', 'classes', not {str(kind)!r}")
     count = len(splits.classes)
     if size < 1 or count % size or (size == 1 and count > 1):
         raise TaskError(

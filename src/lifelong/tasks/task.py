@@ -1,11 +1,13 @@
 """A task with its training, validation and test rows.
 
 A task has one or more *outputs*. Under `Kind.BINARY` each output is a separate binary problem (the
-paper's subtasks); under `Kind.CLASSES` the outputs are the classes of one softmax.
+paper's subtasks); under `Kind.CLASSES` the outputs are the classes of one softmax; under
+`Kind.REGRESSION` and `Kind.MEDIAN_REGRESSION` each output is a number.
 """
 
 import math
 import operator
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -27,6 +29,14 @@ _COMPARABLE = {
 }
 
 
+LOOKED_AT = 10_000  # rows, for the scales of the columns
+APART = 1000.0  # scales that differ by more than this factor
+
+
+class UnscaledWarning(UserWarning):
+    """Columns of inputs whose scales differ so much that learning suffers."""
+
+
 class TaskError(ValueError):
     """Data that cannot make a task; the message says what came, what is allowed and what to do."""
 
@@ -36,6 +46,12 @@ class Kind(StrEnum):
 
     BINARY = "binary"
     CLASSES = "classes"
+    REGRESSION = "regression"  # numbers, by squared error: predicts the mean
+    MEDIAN_REGRESSION = "median regression"  # numbers, by absolute error: predicts the median
+
+    @property
+    def is_regression(self) -> bool:
+        return self in (Kind.REGRESSION, Kind.MEDIAN_REGRESSION)
 
 
 class Examples(Protocol):
@@ -137,9 +153,11 @@ class Task:
     """A named prediction problem.
 
     `train`, `valid` and `test` are pairs (inputs, labels) of arrays, or `Examples`. Labels of a
-    binary task are 0 or 1, one column per output; labels of classes are whole numbers from 0. The
-    kind and the number of outputs are inferred from the training labels unless they are given:
-    two-dimensional labels, or labels that are all 0 or 1, make a binary task.
+    binary task are 0 or 1, one column per output; labels of classes are whole numbers from 0; those
+    of a regression are numbers, one column per output, best scaled to about 1. The kind and the
+    number of outputs are inferred from the training labels unless they are given: two-dimensional
+    labels, or labels that are all 0 or 1, make a binary task. A regression has to be asked for.
+    Classes that are numbered from 1 keep their numbers: `first` is 1 then, and 0 otherwise.
     """
 
     def __init__(
@@ -155,14 +173,26 @@ class Task:
         if not isinstance(name, str) or not name:
             raise TaskError(f"a task's name must be a string that is not empty, not {name!r}")
         self.name = name
+        with torch.inference_mode(False):  # whose tensors could not be trained on
+            self._make(train, valid, test, kind, outputs)
+
+    def _make(
+        self,
+        train: "Examples | tuple[Array, Array]",
+        valid: "Examples | tuple[Array, Array]",
+        test: "Examples | tuple[Array, Array] | None",
+        kind: Kind | str | None,
+        outputs: int | None,
+    ) -> None:
+        name = self.name
         if not isinstance(train, tuple) and (kind is None or outputs is None):
             raise TaskError(
                 f"task {name!r}: rows that are not arrays do not tell the kind of their labels; "
-                "give kind='binary' or 'classes', and outputs=..."
+                "give kind='binary', 'classes' or 'regression', and outputs=..."
             )
         splits = {"train": train, "valid": valid} | ({} if test is None else {"test": test})
         rows = {
-            split: _as_tensors(name, split, *given) if isinstance(given, tuple) else given
+            split: _as_tensors(name, split, given) if isinstance(given, tuple) else given
             for split, given in splits.items()
         }
         first = rows["train"]
@@ -171,6 +201,9 @@ class Task:
             self.outputs = _infer_outputs(name, self.kind, first)
         else:
             self.outputs = _checked_outputs(f"task {name!r}", outputs)
+        self.first = _first_class(self.kind, first, outputs)
+        if self.first and outputs is None:
+            self.outputs -= self.first
         checked = {split: self._check(split, given, first.shape) for split, given in rows.items()}
         self.train = checked["train"]
         self.valid = checked["valid"]
@@ -194,33 +227,54 @@ class Task:
             )
         if not isinstance(rows, TensorExamples):
             return rows
-        labels = _labels(where, rows.y, self.kind, self.outputs)
-        if split == "train" and self.kind is Kind.BINARY:
-            _refuse_one_class(where, labels)
+        labels = _labels(where, rows.y, self.kind, self.outputs, self.first)
+        if split == "train":
+            _warn_unscaled(where, rows.x)
+            if self.kind is Kind.BINARY:
+                _refuse_one_class(where, labels)
         return TensorExamples(rows.x, labels)
 
 
-def _labels(where: str, y: Tensor, kind: Kind, outputs: int) -> Tensor:
+def _labels(where: str, y: Tensor, kind: Kind, outputs: int, first: int = 0) -> Tensor:
     """Checked labels in the form that the loss takes: float columns, or class numbers."""
     if kind is Kind.CLASSES:
-        return _class_labels(where, y, outputs)
+        return _class_labels(where, y, outputs, first)
     columns = y.reshape(len(y), -1)
     if columns.shape[1] != outputs:
+        what, each = ("", "numbers") if kind.is_regression else ("binary ", "0 and 1")
         raise TaskError(
-            f"{where}: {columns.shape[1]} label columns for {outputs} binary outputs; "
-            "give one column of 0 and 1 for each output"
+            f"{where}: {columns.shape[1]} label columns for {outputs} {what}outputs; "
+            f"give one column of {each} for each output"
         )
+    if kind.is_regression:
+        return _finite_float32(where, columns, "labels of a regression")
     odd = columns[(columns != 0) & (columns != 1)]
     if len(odd):
         raise TaskError(
             f"{where}: binary labels must be 0 or 1, but {odd[0].item()} is among them; "
-            "recode them, or pass kind='classes'"
+            + _advice(columns, odd)
         )
     return columns.float()
 
 
-def _as_tensors(name: str, split: str, x: Array, y: Array) -> TensorExamples:
+def _advice(columns: Tensor, odd: Tensor) -> str:
+    """What to do about labels that are not 0 or 1."""
+    shares = columns.shape[1] > 1 and bool(((columns >= 0) & (columns <= 1)).all())
+    if shares and torch.allclose(columns.sum(dim=1).double(), torch.ones(1).double(), atol=1e-3):
+        return "soft labels are not taken: give the most probable class, y.argmax(axis=1)"
+    if bool((odd != odd.round()).any()) and not shares:
+        return "if they are measurements, pass kind='regression'; else recode them"
+    return "recode them, or pass kind='classes'"
+
+
+def _as_tensors(name: str, split: str, given: tuple[Array, ...]) -> TensorExamples:
     where = f"task {name!r}, {split}"
+    if len(given) != 2:
+        raise TaskError(
+            f"{where}: must be a pair (inputs, labels), not a tuple of {len(given)}; weights of "
+            "rows are taken by lifelong.LifelongClassifier, as sample_weight"
+        )
+    x, y = given
     inputs, labels = plain_tensor(where, x), _comparable(plain_tensor(where, y))
     if inputs.ndim < 2:
         raise TaskError(
@@ -238,23 +292,51 @@ def _as_tensors(name: str, split: str, x: Array, y: Array) -> TensorExamples:
 def plain_tensor(where: str, given: Array) -> Tensor:
     """A tensor of real numbers, one after the other in memory; what cannot be one is refused."""
     try:
-        tensor = torch.as_tensor(_native(given) if isinstance(given, np.ndarray) else given)
+        tensor = given if isinstance(given, Tensor) else torch.as_tensor(_array(where, given))
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise TaskError(f"{where}: inputs and labels must be numeric arrays: {error}") from error
+        if isinstance(error, TaskError):
+            raise
+        raise TaskError(
+            f"{where}: inputs and labels must be numeric arrays, not {_described(given)}: {error}; "
+            "lifelong.LifelongClassifier takes text and missing values too"
+        ) from error
     odd = _oddity(tensor)
     if odd:
         raise TaskError(
             f"{where}: inputs and labels must be real arrays with all their numbers in memory, "
             f"not {odd} tensor of type {tensor.dtype}; convert it first"
         )
-    return tensor.detach()
+    return tensor.clone() if tensor.is_inference() else tensor.detach()
+
+
+def _array(where: str, given: Array) -> Array:
+    """What torch can take: a table is refused, a column of one is taken in its order."""
+    if isinstance(given, np.ndarray):
+        return _native(given)
+    if hasattr(given, "columns") or hasattr(given, "column_names"):
+        raise TaskError(
+            f"{where}: inputs and labels must be arrays, not {_described(given)}, whose columns "
+            "have names: lifelong.LifelongClassifier takes it as it is; or give its numbers, by "
+            ".to_numpy()"
+        )
+    # By torch, the items of a column would be looked up by its index, which need not be 0, 1, 2, …
+    return _native(np.asarray(given)) if hasattr(given, "to_numpy") else given
+
+
+def _described(given: object) -> str:
+    if isinstance(given, np.ndarray):
+        return f"an array of {given.dtype}"
+    return "None" if given is None else f"a {type(given).__name__}"
 
 
 def _native(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Torch takes neither steps backwards nor the byte order of another machine: copy those."""
+    """Torch takes neither steps backwards nor the byte order of another machine, and warns of
+    arrays that must not be written: copy those.
+    """
     swapped = not array.dtype.isnative
     ordered = array.astype(array.dtype.newbyteorder("=")) if swapped else array
-    return ordered.copy() if any(step < 0 for step in ordered.strides) else ordered
+    copied = any(step < 0 for step in ordered.strides) or not ordered.flags.writeable
+    return ordered.copy() if copied else ordered
 
 
 def _oddity(tensor: Tensor) -> str:
@@ -272,13 +354,13 @@ def _comparable(labels: Tensor) -> Tensor:
     return labels if labels.dtype in _COMPARABLE else labels.to(torch.float64)
 
 
-def _finite_float32(where: str, inputs: Tensor) -> Tensor:
+def _finite_float32(where: str, inputs: Tensor, what: str = "inputs") -> Tensor:
     single = inputs.to(torch.float32)
     bad = ~torch.isfinite(single)
     if bad.any():
         place = tuple(int(i) for i in bad.nonzero()[0])
         raise TaskError(
-            f"{where}: inputs must be finite in float32, but the value at {place} is "
+            f"{where}: {what} must be finite in float32, but the value at {place} is "
             f"{inputs[place].item()} ({int(bad.sum())} such values); clean or rescale them first"
         )
     return single
@@ -314,7 +396,7 @@ def _checked_outputs(where: str, outputs: int) -> int:
 def _infer_outputs(name: str, kind: Kind, rows: Examples) -> int:
     if not isinstance(rows, TensorExamples) or len(rows) == 0:
         return 1
-    if kind is Kind.BINARY:
+    if kind is not Kind.CLASSES:
         return rows.y.reshape(len(rows), -1).shape[1]
     largest = float(rows.y.max())
     if not 0 <= largest < math.inf:
@@ -327,18 +409,50 @@ def _infer_outputs(name: str, kind: Kind, rows: Examples) -> int:
     return int(largest) + 1
 
 
-def _class_labels(where: str, y: Tensor, outputs: int) -> Tensor:
+def _first_class(kind: Kind, rows: Examples, outputs: int | None) -> int:
+    """1 for classes that are numbered from 1, as K classes and not as K + 1; else 0."""
+    if kind is not Kind.CLASSES or not isinstance(rows, TensorExamples) or rows.y.ndim != 1:
+        return 0
+    if len(rows) == 0 or float(rows.y.min()) != 1:
+        return 0
+    return int(outputs is None or float(rows.y.max()) == outputs)
+
+
+def _class_labels(where: str, y: Tensor, outputs: int, first: int) -> Tensor:
     if y.ndim != 1:
         raise TaskError(
             f"{where}: class labels must be one column of numbers, not shape {tuple(y.shape)}"
         )
-    odd = y[(y < 0) | (y >= outputs) | (y != y.round() if y.is_floating_point() else False)]
+    broken = y != y.round() if y.is_floating_point() else torch.zeros_like(y, dtype=torch.bool)
+    odd = y[(y < first) | (y >= outputs + first) | broken]
     if len(odd):
+        hint = "; if they are measurements, pass kind='regression'" if bool(broken.any()) else ""
         raise TaskError(
-            f"{where}: class labels must be whole numbers from 0 to {outputs - 1}, "
-            f"but {odd[0].item()} is among them"
+            f"{where}: class labels must be whole numbers from {first} to {outputs + first - 1}, "
+            f"but {odd[0].item()} is among them{hint}"
         )
-    return y.long()
+    return y.long() - first if first else y.long()
+
+
+def _warn_unscaled(where: str, x: Tensor) -> None:
+    """By standard deviations, and by ranges too: a pixel that is seldom lit is not unscaled."""
+    sample = x[:LOOKED_AT]
+    if x.ndim != 2 or x.shape[1] < 2 or len(sample) < 2:
+        return
+    deviation, span = sample.std(dim=0), sample.amax(dim=0) - sample.amin(dim=0)
+    for spread in (deviation, span):
+        # A column that never varies has no scale, nor has one of rounding errors only.
+        spread[spread <= 1e-6] = spread.max()
+    if not all(float(s.max()) > APART * float(s.min()) for s in (deviation, span)):
+        return
+    widest, narrowest = int(deviation.argmax()), int(deviation.argmin())
+    warnings.warn(
+        f"{where}: the standard deviation of column {widest} is {float(deviation[widest]):.3g}, "
+        f"that of column {narrowest} {float(deviation[narrowest]):.3g}: scales this far apart are "
+        "learned badly; standardise the columns, or use lifelong.LifelongClassifier, which does",
+        UnscaledWarning,
+        stacklevel=5,
+    )
 
 
 def _refuse_one_class(where: str, labels: Tensor) -> None:

@@ -7,6 +7,8 @@ from functools import wraps
 from math import ceil
 from typing import Any, Literal, TypeVar, final
 
+import numpy as np
+
 T = TypeVar("T")
 
 
@@ -20,6 +22,18 @@ def require(name: str, value: float, allowed: str, holds: Callable[[float], bool
     # Compared and not converted: a whole number may be larger than any float.
     if not number or not abs(value) <= sys.float_info.max or not holds(value):
         raise SettingError(f"{name} must be {allowed} and finite, not {value!r}")
+
+
+def plain_numbers(settings: object) -> None:
+    """Make Python's own numbers of NumPy's, which a model file could not hold; called by each
+    settings class before it checks its settings.
+    """
+    for name, value in vars(settings).items():
+        if isinstance(value, np.generic):
+            object.__setattr__(settings, name, value.item())
+        elif isinstance(value, list | tuple | np.ndarray):
+            plain = [item.item() if isinstance(item, np.generic) else item for item in value]
+            object.__setattr__(settings, name, plain if isinstance(value, list) else tuple(plain))
 
 
 def _whole(value: float) -> bool:
@@ -103,6 +117,7 @@ class Budget:
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
+        plain_numbers(self)
         for name in ("steps", "batch_size", "check_every", "patience"):
             require(
                 name, getattr(self, name), "a whole number above 0", lambda v: _whole(v) and v > 0

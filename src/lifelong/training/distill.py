@@ -1,4 +1,4 @@
-"""Distillation: labels mixed with a teacher network's probabilities."""
+"""Distillation: labels mixed with a teacher network's probabilities, or numbers."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -47,6 +47,8 @@ class _Distilled:
             yield x, mixed
 
     def _mix(self, y: Tensor, logits: Tensor) -> Tensor:
+        if self.kind.is_regression:
+            return torch.lerp(y, logits, self.share)
         if self.kind is Kind.BINARY:
             return torch.lerp(y, torch.sigmoid(logits), self.share)
         one_hot = F.one_hot(y, logits.shape[1]).to(logits.dtype)

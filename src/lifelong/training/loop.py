@@ -47,9 +47,9 @@ from lifelong.training.snapshots import (
     set_state,
     snapshot_of,
 )
+from lifelong.watching.events import Event, StageBegan, StageEnded, Validated, Watcher
 
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
-Progress: TypeAlias = Callable[[str, int, int], None]  # stage, steps done, maximum steps
 
 
 class TrainingError(ArithmeticError):
@@ -138,9 +138,18 @@ class Solution:
 
 
 def loss_of(kind: Kind) -> Loss:
-    """Mean cross-entropy: over rows and binary outputs, or over rows under a softmax."""
-    binary, classes = F.binary_cross_entropy_with_logits, F.cross_entropy
-    return binary if kind is Kind.BINARY else classes
+    """The mean over rows and outputs: of the cross-entropy (over rows only under a softmax), or of
+    the squared or absolute error of a regression.
+    """
+    return _LOSSES[kind]
+
+
+_LOSSES: Mapping[Kind, Loss] = {
+    Kind.BINARY: F.binary_cross_entropy_with_logits,
+    Kind.CLASSES: F.cross_entropy,
+    Kind.REGRESSION: F.mse_loss,
+    Kind.MEDIAN_REGRESSION: F.l1_loss,
+}
 
 
 def objective(
@@ -153,10 +162,16 @@ def objective(
 @final
 @dataclass(frozen=True)
 class TrainingContext:
-    """Progress callback and checkpoint of a training."""
+    """Who watches a training, where it is checkpointed, and for which task it is."""
 
-    progress: Progress | None = None
+    watchers: Sequence[Watcher] = ()
     checkpoint: Checkpoint | None = None
+    task: str = ""
+
+    def tell(self, event: Event) -> None:
+        """Pass an event on to all who watch."""
+        for watcher in self.watchers:
+            watcher(event)
 
 
 STANDALONE = TrainingContext()
@@ -176,19 +191,20 @@ def solve(
         return _solution_in(saved, problem, budget, generator)
     budget = budget.in_steps(max(len(objective.train) for objective in problem.objectives))
     training = _Loop(problem, budget, generator)
+    context.tell(StageBegan(problem.stage, budget.steps))
     if saved is None:
-        training.start()
+        context.tell(training.start())
     else:
         training.restore(saved)
     while not training.over:
-        training.train_until_validation()
-        if context.progress is not None:
-            context.progress(problem.stage, training.at.taken, budget.steps)
+        look = training.train_until_validation()
         if checkpoint is not None:
             checkpoint.keep(training.snapshot)
+        context.tell(look)
     solution = training.solution()
     if checkpoint is not None:
         checkpoint.end(_snapshot_of(solution, problem, generator))
+    context.tell(StageEnded(problem.stage, solution.record(problem.stage)))
     return solution
 
 
@@ -262,15 +278,17 @@ class _Loop:
         self._best = Best(self._state())
         self._optimizer = optimizer_for(budget, self._moving, problem.adam)
 
-    def start(self) -> None:
+    def start(self) -> Validated:
         """Record the initial tensors as the first candidate."""
-        self._best.offer(validation_loss(self._problem.objectives, self.tensors))
+        loss = validation_loss(self._problem.objectives, self.tensors)
+        self._best.offer(loss)
+        return self._look(loss)
 
     @property
     def over(self) -> bool:
         return self.at.ended or self.at.taken >= self._budget.steps
 
-    def train_until_validation(self) -> None:
+    def train_until_validation(self) -> Validated:
         """Train up to the next validation, then decay the learning rate or end if need be."""
         at, budget, problem = self.at, self._budget, self._problem
         for _ in range(min(budget.check_every, budget.steps - at.taken)):
@@ -279,14 +297,20 @@ class _Loop:
         loss = validation_loss(problem.objectives, self.tensors)
         require_finite(loss, problem.stage, f"at step {at.taken}")
         at.misses = 0 if self._best.offer(loss) else at.misses + 1
+        look = self._look(loss)
         if at.misses < budget.patience:
-            return
+            return look
         if at.lr_decays == budget.lr_decays:
             at.ended = True
-            return
+            return look
         at.rate, at.lr_decays, at.misses = at.rate * budget.lr_decay, at.lr_decays + 1, 0
         self._best.put_back()
         self._restart()
+        return look
+
+    def _look(self, loss: float) -> Validated:
+        at, stage, most = self.at, self._problem.stage, self._budget.steps
+        return Validated(stage, at.taken, most, loss, self._best.loss, at.rate)
 
     def solution(self) -> Solution:
         self._best.put_back()

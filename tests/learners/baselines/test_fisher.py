@@ -34,6 +34,10 @@ def setting(network, kind, seed, rows):
 
 
 def surprise(kind, answer, y):
+    if kind is Kind.REGRESSION:
+        return (answer - y).square().sum() / 2
+    if kind is Kind.MEDIAN_REGRESSION:
+        return (answer - y).abs().sum()
     if kind is Kind.CLASSES:
         return F.cross_entropy(answer, y)
     return F.binary_cross_entropy_with_logits(answer, y, reduction="sum")
@@ -99,6 +103,21 @@ def test_with_sampled_labels_it_tends_to_that_expectation(kind):
     found = fisher(net, kind_, many, labels="sampled", examples=None, generator=random(1))
     for name in expected:
         torch.testing.assert_close(found[name], expected[name], rtol=0.05, atol=5e-3)
+
+
+@pytest.mark.parametrize("kind", [Kind.REGRESSION, Kind.MEDIAN_REGRESSION])
+def test_of_a_regression_it_is_that_of_errors_with_unit_information(kind):
+    net, _, data = setting("mlp", "subtasks", 3, 6)
+    data = TensorExamples(data.x, torch.randn(data.y.shape, generator=random(4)).double())
+    found = fisher(net, kind, data, labels="true", examples=None, generator=random(0))
+    expected = with_true_labels(net, kind, data)
+    for name, tensor in found.items():
+        torch.testing.assert_close(tensor, expected[name])
+    whole = fisher(net, kind, data, labels="all", examples=None, generator=random(0))
+    many = TensorExamples(data.x.repeat(4000, 1), data.y.repeat(4000, 1))
+    drawn = fisher(net, kind, many, labels="sampled", examples=None, generator=random(1))
+    for name in whole:
+        torch.testing.assert_close(drawn[name], whole[name], rtol=0.1, atol=2e-2)
 
 
 def test_fewer_examples_are_a_random_part_of_the_rows():

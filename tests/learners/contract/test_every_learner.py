@@ -21,6 +21,7 @@ from lifelong.learners.baselines import Joint
 from lifelong.learners.den import DEN
 from lifelong.learners.registry import METHODS
 from lifelong.networks.sequential import mlp
+from lifelong.tasks.task import TaskError
 from lifelong.training.budget import Budget
 
 IN_TURN = (
@@ -65,6 +66,33 @@ def test_it_learns(method, kind):
     right = learner.predict(task.train.x, task=task.name).reshape(100, -1)
     truth = task.train.y.reshape(100, -1)
     assert (right == truth).float().mean() > 0.8
+
+
+@every_method
+def test_it_learns_a_regression_and_answers_the_same_when_loaded(method, tmp_path):
+    architecture = mlp(6, [24, 16])
+    task = task_for(architecture, "regression", rows=100)
+    learner = method.make(architecture, budget=LEARNING)
+    teach(method, learner, [task])
+    predicted = learner.predict(task.train.x, task=task.name)
+    assert predicted.shape == (100, 2)
+    assert (predicted - task.train.y).square().mean() < 0.5 * task.train.y.var()
+    learner.save(tmp_path)
+    assert torch.equal(
+        method.learner.load(tmp_path).predict(task.train.x, task=task.name), predicted
+    )
+
+
+@every_method
+def test_a_second_regression_by_absolute_error(method):
+    tasks = [task_for(small_mlp(), "median regression", n, f"task {n}") for n in (1, 2)]
+    learner = taught(method, "mlp", tasks)
+    x = inputs_for(small_mlp(), 5)
+    answer = learner.predict(x, task="task 2")
+    assert answer.shape == (5, 2)
+    assert torch.equal(answer, learner.decision_function(x, task="task 2"))
+    with pytest.raises(TaskError, match="is a median regression, which has no probabilities; pred"):
+        learner.predict_proba(x, task="task 1")
 
 
 @every_method

@@ -1,5 +1,6 @@
 """The diagonal of the Fisher information matrix: the mean over examples of the squared gradient of
-log p(label | example), for each weight.
+log p(label | example), for each weight. Of a regression, p is a normal distribution of variance 1
+(squared error) or a Laplace distribution of scale 1 (absolute error) around the prediction.
 
 Gradients have to be squared per example, but need not be formed. For a linear layer, the gradient
 of one example is the outer product of the gradient at its outputs and its inputs, so the sum of
@@ -128,6 +129,8 @@ def _slopes(
     """Gradients of the negative log-likelihood at the outputs; their squares are to be summed."""
     if labels == "all":
         return _all_slopes(kind, logits)
+    if kind.is_regression:
+        return [_regression_slopes(kind, logits, y if labels == "true" else None, generator)]
     answers = y if labels == "true" else _drawn(kind, logits, generator)
     if kind is Kind.BINARY:
         return [torch.sigmoid(logits) - answers]
@@ -140,6 +143,8 @@ def _all_slopes(kind: Kind, logits: Tensor) -> list[Tensor]:
     The outputs of a binary task are independent: the expectation of a product of two is zero, and
     the variance of each output is left.
     """
+    if kind.is_regression:  # both distributions have an information of 1 about their centre
+        return list(torch.diag_embed(torch.ones_like(logits)).unbind(dim=1))
     if kind is Kind.BINARY:
         p = torch.sigmoid(logits)
         deviation = (p * (1 - p)).sqrt()
@@ -147,6 +152,16 @@ def _all_slopes(kind: Kind, logits: Tensor) -> list[Tensor]:
     shares = torch.softmax(logits, dim=1)
     off = shares.unsqueeze(1) - torch.eye(shares.shape[1], dtype=shares.dtype, device=shares.device)
     return list((shares.sqrt().unsqueeze(2) * off).unbind(dim=1))
+
+
+def _regression_slopes(
+    kind: Kind, predicted: Tensor, y: Tensor | None, generator: torch.Generator
+) -> Tensor:
+    """The error, or its sign under absolute error; y is sampled if it is None."""
+    if y is None:
+        noise = torch.randn(predicted.shape, generator=generator).to(predicted.device)
+        return noise if kind is Kind.REGRESSION else noise.sign()  # a Laplace error has either sign
+    return predicted - y if kind is Kind.REGRESSION else (predicted - y).sign()
 
 
 def _drawn(kind: Kind, logits: Tensor, generator: torch.Generator) -> Tensor:

@@ -18,7 +18,7 @@ from lifelong.networks.growing import GrowingNetwork, Network, uniform
 from lifelong.networks.layout import NetworkError
 from lifelong.records import GroupRecord, TaskRecord
 from lifelong.tasks.task import Task, to_device
-from lifelong.training.budget import Budget, require
+from lifelong.training.budget import Budget, plain_numbers, require
 from lifelong.training.loop import Problem, TaskObjective, TrainingContext, loss_of, solve
 from lifelong.training.penalties import sparse_weights
 
@@ -39,6 +39,7 @@ class ProgressiveSettings:
     budget: Budget = field(default_factory=Budget)
 
     def __post_init__(self) -> None:
+        plain_numbers(self)
         require("width", self.width, "above 0", lambda v: v > 0)
         require("mu", self.mu, "0 or more", lambda v: v >= 0)
 

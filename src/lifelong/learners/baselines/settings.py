@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal, final
 
-from lifelong.training.budget import Budget, require, require_one_of
+from lifelong.training.budget import Budget, plain_numbers, require, require_one_of
 
 
 @final
@@ -15,6 +15,7 @@ class TrainingSettings:
     budget: Budget = field(default_factory=Budget)
 
     def __post_init__(self) -> None:
+        plain_numbers(self)
         require("mu", self.mu, "0 or more", lambda v: v >= 0)
 
 
@@ -36,5 +37,6 @@ class SequentialSettings:
     budget: Budget = field(default_factory=Budget)
 
     def __post_init__(self) -> None:
+        plain_numbers(self)
         require("mu", self.mu, "0 or more", lambda v: v >= 0)
         require_one_of("heads", self.heads, ("own", "one"))

@@ -198,7 +198,11 @@ def constant_loss(training: TaskTraining) -> float:
     """Validation loss of the best constant guess from the training rows."""
     kind, outputs = training.task.kind, training.task.outputs
     train, valid = (torch.cat([y for _, y in rows.batches(4096)]) for rows in training.rows())
-    if kind is Kind.BINARY:
+    if kind is Kind.REGRESSION:
+        guess = train.mean(dim=0)
+    elif kind is Kind.MEDIAN_REGRESSION:
+        guess = train.median(dim=0).values
+    elif kind is Kind.BINARY:
         share = train.mean(dim=0).clamp(0.5 / len(train), 1 - 0.5 / len(train))
         guess = torch.log(share / (1 - share))
     else:

@@ -1,5 +1,6 @@
 """Algorithm 1: incremental learning of a dynamically expandable network."""
 
+from dataclasses import replace
 from math import ceil
 
 from lifelong.learners.den.by_need import growth_by_need
@@ -10,8 +11,14 @@ from lifelong.learners.den.retrain import selective_retraining
 from lifelong.learners.den.split import split
 from lifelong.learners.den.split_weights import split_weights
 from lifelong.learners.den.task_training import TaskTraining
-from lifelong.networks.growing import GrowingNetwork, Network, first_network, root_tensors
-from lifelong.networks.layout import Tensors
+from lifelong.networks.growing import (
+    ROOT,
+    GrowingNetwork,
+    Network,
+    first_network,
+    root_tensors,
+)
+from lifelong.networks.patches import to_half
 from lifelong.training.penalties import sparse_weights
 
 
@@ -38,17 +45,28 @@ def first_task(known: GrowingNetwork, training: TaskTraining) -> Draft:
     widths = {group: ceil(w * settings.initial_width) for group, w in layout.groups.items()}
     start = first_network(known.architecture, widths, training.task.outputs, training.fresh())
     if known.root is not None:
-        start = start.with_tensors({**start.tensors, **_root(known, start, training)})
-    network, stage = training.train("first", start, sparse_weights(layout.tensors, settings.mu))
-    draft = Draft(network, stage.loss, (stage,))
-    # The units of the untrained network stay: a later task may start from it.
-    prunes = settings.prune and known.root is None
-    return prune_useless(draft, training.number) if prunes else draft
+        return _first_patch(known, start, training)
+    draft = _trained_with_l1(start, training)
+    return prune_useless(draft, training.number) if settings.prune else draft
 
 
-def _root(known: GrowingNetwork, network: Network, training: TaskTraining) -> Tensors:
+def _trained_with_l1(start: Network, training: TaskTraining) -> Draft:
+    penalties = sparse_weights(start.architecture.layout.tensors, training.settings.mu)
+    network, stage = training.train("first", start, penalties)
+    return Draft(network, stage.loss, (stage,))
+
+
+def _first_patch(known: GrowingNetwork, start: Network, training: TaskTraining) -> Draft:
+    """The first network as a patch of the untrained one. No unit is pruned: a later task may use
+    what this one did not.
+    """
+    assert known.root is not None
     layout = known.architecture.layout
     shared = [name for name, spec in layout.tensors.items() if spec.owner == "shared"]
-    assert known.root is not None
-    root = root_tensors(known.architecture, shared, network.widths, known.root)
-    return {name: tensor.to(training.device) for name, tensor in root.items()}
+    root = root_tensors(known.architecture, shared, start.widths, known.root)
+    moved = {name: tensor.to(training.device) for name, tensor in root.items()}
+    draft = _trained_with_l1(start.with_tensors({**start.tensors, **moved}), training)
+    tensors = draft.network.tensors
+    rounded = {name: to_half(tensors[name]) for name in shared}
+    network = draft.network.with_tensors({**tensors, **rounded})
+    return replace(draft, network=network, loss=training.loss(network), parent=ROOT)

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias, final
 from lifelong.training.budget import (
     Budget,
     SettingError,
+    plain_numbers,
     renamed,
     require,
     require_one_of,
@@ -95,6 +96,7 @@ class Settings:
     budget: Budget = field(default_factory=Budget)
 
     def __post_init__(self) -> None:
+        plain_numbers(self)
         if self.split is True:  # as it was called before there was a choice
             object.__setattr__(self, "split", "units")
         for name in ("mu", "gamma", "lam", "tau", "sigma", "price"):

@@ -113,7 +113,7 @@ class Patching:
         for name in self.before:
             places = torch.zeros_like(tensors[name], dtype=torch.bool)
             put(places, self.regions[name], kept[name])
-            tensors[name] = to_half(tensors[name], places)
+            tensors[name] = torch.where(places, to_half(tensors[name]), tensors[name])
         network = replace(draft.network, tensors=tensors)
         return replace(draft, network=network, loss=self.training.loss(network))
 

@@ -1,0 +1,526 @@
+"""What the classifier and the regressor share: learning a table, finding tasks, saving."""
+
+import math
+import warnings
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self, TypeAlias, final
+
+import msgspec
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from lifelong.estimator.rows import part, repeated
+from lifelong.evaluation.measure import LearnsTogether
+from lifelong.finding import Density, FoundTasks, TaskFinder
+from lifelong.learners.base import Learner
+from lifelong.learners.registry import load_model
+from lifelong.learners.registry import method as method_named
+from lifelong.networks.layout import Architecture
+from lifelong.networks.sequential import Sequential, mlp
+from lifelong.persistence.models import Attached, ModelFileError
+from lifelong.tables.frames import Column, Table, TableError, read_labels, read_table
+from lifelong.tables.preparation import Preparation, Value
+from lifelong.tasks.task import Kind, Task, TaskError
+from lifelong.training.budget import Budget, SettingError
+
+Answers: TypeAlias = NDArray[Any]
+VERSION = 1
+MOST_CATEGORIES, SPARE = 50, 8
+_DENSITY = ("mean", "noise", "directions")
+
+
+@final
+class TaskFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the labels of a task are: its classes, or where and how wide its numbers lie."""
+
+    classes: tuple[Value, ...] | None = None
+    center: float = 0.0
+    spread: float = 1.0
+
+
+@final
+class Facts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is saved with a model; the densities are tensors beside it."""
+
+    front: Literal["classifier", "regressor"]
+    version: int
+    parameters: dict[str, Any]
+    preparation: Preparation
+    tasks: tuple[TaskFacts, ...]
+    temperature: float
+
+
+class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
+    """A learner of tables, by scikit-learn's conventions. A task is one call of `partial_fit`."""
+
+    front: ClassVar[Literal["classifier", "regressor"]]
+
+    def __init__(
+        self,
+        method: str = "DEN",
+        *,
+        network: Sequence[int] | Architecture = (64, 32),
+        settings: Mapping[str, Any] | None = None,
+        budget: Budget | None = None,
+        validation_share: float = 0.2,
+        categorical: Sequence[str] = (),
+        max_categories: int = MOST_CATEGORIES,
+        unnamed: Literal["find", "last"] = "find",
+        random_state: int | None = 0,
+        device: str = "cpu",
+        progress: bool = False,
+    ) -> None:
+        self.method = method
+        self.network = network
+        self.settings = settings
+        self.budget = budget
+        self.validation_share = validation_share
+        self.categorical = categorical
+        self.max_categories = max_categories
+        self.unnamed = unnamed
+        self.random_state = random_state
+        self.device = device
+        self.progress = progress
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        tags.target_tags.required = True
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return bool(getattr(self, "tasks_", ()))
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Names of the tasks learned, in order."""
+        return tuple(getattr(self, "tasks_", {}))
+
+    # Learning
+
+    def _fit(self, X: Any, y: Any, weights: Any, **given: Any) -> Self:
+        """Learn one task, as the only one."""
+        for name in ("learner_", "preparation_", "finder_", "tasks_"):
+            self.__dict__.pop(name, None)
+        return self._learn(X, y, weights, **given)
+
+    def _learn(
+        self,
+        X: Any,
+        y: Any,
+        weights: Any,
+        *,
+        task: str | None,
+        validation: tuple[Any, Any] | None,
+        checkpoint: str | Path | None,
+        classes: Any = None,
+    ) -> Self:
+        self._check_parameters()
+        if y is None:
+            raise TableError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None"
+            )
+        known: dict[str, TaskFacts] = getattr(self, "tasks_", {})
+        name = f"task {len(known) + 1}" if task is None else task
+        where = f"task {name!r}"
+        table, labels = _read(X, y, where)
+        weighed = self._weights(labels, weights, where)
+        if weighed is not None:
+            there = np.flatnonzero(weighed)
+            table, labels, weighed = table.take(there), labels[there], weighed[there]
+        number = len(known) + 1
+        if known:
+            table = self._with_known_columns(table, where)
+        held = None if validation is None else _read(*validation, f"{where}, validation")
+        facts = self._facts(labels if held is None else np.concatenate([labels, held[1]]), classes)
+        generator = np.random.default_rng([self._seed(), number])
+        if held is None:
+            train, valid = part(self._strata(labels), self.validation_share, generator)
+        else:
+            train, valid = np.arange(table.rows), np.array([], np.int64)
+        prepared = self._prepared(table.take(train), number)
+        if held is None:
+            parts = [(table, labels, weighed, rows) for rows in (train, valid)]
+        else:
+            columns = held[0].of(prepared.names, f"{where}, validation")
+            parts = [
+                (table, labels, weighed, train),
+                (columns, held[1], None, np.arange(columns.rows)),
+            ]
+        made = [self._rows(prepared, number, facts, generator, *each) for each in parts]
+        learner: Learner[Any] = getattr(self, "learner_", None) or self._learner(prepared)
+        outputs = len(facts.classes) if facts.classes is not None else 1
+        kind = self._kind(facts)
+        shape = learner.network.architecture.layout.inputs
+        train_rows, valid_rows = ((x.reshape(len(x), *shape), coded) for x, coded in made)
+        data = Task(
+            name, train_rows, valid_rows, kind=kind, outputs=1 if kind is Kind.BINARY else outputs
+        )
+        learner.learn(data, checkpoint=checkpoint)
+        rows = parts[1][0].take(parts[1][3])
+        finder = getattr(self, "finder_", TaskFinder()).with_task(
+            made[0][0],
+            [prepared.transform(rows, earlier) for earlier in range(1, number + 1)],
+            self._seed(),
+        )
+        self.learner_, self.preparation_, self.finder_ = learner, prepared, finder
+        self.tasks_ = {**known, name: facts}
+        self._note_columns()
+        return self
+
+    def _rows(
+        self,
+        prepared: Preparation,
+        number: int,
+        facts: TaskFacts,
+        generator: np.random.Generator,
+        table: Table,
+        labels: Column,
+        weights: NDArray[np.float64] | None,
+        rows: NDArray[np.int64],
+    ) -> tuple[NDArray[np.float32], Answers]:
+        """Inputs and coded labels of some rows, repeated by their weights."""
+        if weights is not None:
+            rows = rows[repeated(weights[rows], self._strata(labels[rows]), generator)]
+        inputs = prepared.transform(table.take(rows), number)
+        return inputs, self._coded(labels[rows], facts)
+
+    def _prepared(self, table: Table, number: int) -> Preparation:
+        if number > 1:
+            return self.preparation_.extended(table, number)
+        return Preparation.fit(
+            table,
+            categorical=self.categorical,
+            max_categories=self.max_categories,
+            spare=SPARE,
+        )
+
+    def _learner(self, prepared: Preparation) -> Learner[Any]:
+        row = method_named(self.method)
+        if row.finetunes or issubclass(row.learner, LearnsTogether):
+            raise SettingError(
+                f"{row.name} needs the rows of all tasks at once, and an estimator keeps none; "
+                "use another method, such as 'DEN'"
+            )
+        given: Any = self.network
+        network: Architecture = given if hasattr(given, "layout") else mlp(prepared.inputs, given)
+        if math.prod(network.layout.inputs) != prepared.inputs:
+            raise SettingError(
+                f"the network takes inputs of shape {network.layout.inputs}, but the columns make "
+                f"{prepared.inputs} inputs; give its widths only, such as network=(64, 32)"
+            )
+        return row.make(
+            network,
+            budget=self.budget,
+            changes=dict(self.settings or {}),
+            seed=self._seed(),
+            device=self.device,
+            progress=self.progress,
+        )
+
+    def _check_parameters(self) -> None:
+        share = self.validation_share
+        if not isinstance(share, int | float) or not 0 < share < 1:
+            raise SettingError(f"validation_share must be above 0 and below 1, not {share!r}")
+        if self.unnamed not in ("find", "last"):
+            raise SettingError(f"unnamed must be 'find' or 'last', not {self.unnamed!r}")
+        most = self.max_categories
+        if not isinstance(most, int | np.integer) or most < 1:
+            raise SettingError(f"max_categories must be a whole number above 0, not {most!r}")
+        if isinstance(self.categorical, str):
+            raise SettingError(
+                f"categorical must be a list of columns, such as [{self.categorical!r}], not a name"
+            )
+
+    def _seed(self) -> int:
+        given = self.random_state
+        if given is None:
+            return 0
+        if isinstance(given, np.random.RandomState):
+            return int(given.get_state()[1][0])  # type: ignore[index]
+        return int(given)
+
+    def _weights(self, labels: Column, given: Any, where: str) -> NDArray[np.float64] | None:
+        if given is None:
+            return None
+        weights = np.asarray(given, np.float64)
+        weights = np.full(len(labels), weights) if weights.ndim == 0 else weights
+        if weights.shape != (len(labels),):
+            raise TableError(
+                f"{where}: sample_weight must be one weight per row (1D array or scalar), "
+                f"{len(labels)} of them, not of shape {weights.shape}"
+            )
+        if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
+            raise TableError(f"{where}: sample_weight must be finite, not below 0 and not all zero")
+        return weights
+
+    @abstractmethod
+    def _facts(self, labels: Column, classes: Any) -> TaskFacts:
+        """What is kept of the labels of a task."""
+
+    @abstractmethod
+    def _strata(self, labels: Column) -> Answers: ...
+
+    @abstractmethod
+    def _kind(self, facts: TaskFacts) -> Kind: ...
+
+    @abstractmethod
+    def _coded(self, labels: Column, facts: TaskFacts) -> Answers:
+        """Labels as a task has them."""
+
+    # Columns
+
+    def _note_columns(self) -> None:
+        prepared: Preparation = self.preparation_
+        self.n_features_in_ = len(prepared.columns)
+        if prepared.named:
+            self.feature_names_in_ = np.array(prepared.names, dtype=object)
+
+    def _with_known_columns(self, table: Table, where: str) -> Table:
+        prepared: Preparation = self.preparation_
+        if not table.named:
+            if len(table.columns) != len(prepared.columns):
+                raise TableError(
+                    f"{where}: X has {len(table.columns)} features, but {type(self).__name__} is "
+                    f"expecting {len(prepared.columns)} features as input"
+                )
+            if prepared.named:
+                warnings.warn(
+                    f"X does not have valid feature names, but {type(self).__name__} was fitted "
+                    "with feature names; its columns are taken in their order",
+                    UserWarning,
+                    stacklevel=4,
+                )
+        elif not prepared.named:
+            warnings.warn(
+                f"X has feature names, but {type(self).__name__} was fitted without feature names; "
+                "its columns are taken in their order",
+                UserWarning,
+                stacklevel=4,
+            )
+            table = (
+                Table(
+                    dict(zip(prepared.names, table.columns.values(), strict=False)),
+                    table.rows,
+                    False,
+                )
+                if len(table.columns) == len(prepared.columns)
+                else table
+            )
+        return table.of(prepared.names, where)
+
+    def _views(self, X: Any, numbers: Sequence[int]) -> list[NDArray[np.float32]]:
+        """The inputs of the rows, as each of these tasks sees them."""
+        prepared: Preparation = self.preparation_
+        if (
+            isinstance(X, np.ndarray)
+            and X.ndim == 2
+            and X.shape[1] == prepared.plain_numbers
+            and X.dtype.kind in "fiub"
+            and not prepared.named
+        ):
+            return [prepared.of_matrix(X, number) for number in numbers]
+        table = self._with_known_columns(read_table(X), "X")
+        if table.rows == 0:
+            raise TableError(
+                f"Found array with 0 sample(s) (shape=(0, {len(table.columns)})) while a minimum "
+                f"of 1 is required by {type(self).__name__}."
+            )
+        return [prepared.transform(table, number) for number in numbers]
+
+    # Answers
+
+    def find_task(self, X: Any) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        """The name of each row's task, and how sure that is, from 0 to 1."""
+        found = self._found(X)
+        return np.array(self.tasks, dtype=object)[found.places], found.sure
+
+    def _found(self, X: Any) -> FoundTasks:
+        check_is_fitted(self)
+        finder: TaskFinder = self.finder_
+        return finder.find(self._views(X, range(1, len(self.tasks) + 1)))
+
+    def _number(self, task: str) -> int:
+        if task not in self.tasks_:
+            raise TaskError(
+                f"no task named {task!r} was learned; learned so far: "
+                + ", ".join(map(repr, self.tasks_))
+            )
+        return self.tasks.index(task) + 1
+
+    def _by_task(self, X: Any, task: str | None) -> list[tuple[str, Any, NDArray[np.int64]]]:
+        """Each task that answers for some rows, with their inputs and their places."""
+        check_is_fitted(self)
+        names = self.tasks
+        if task is None and (len(names) == 1 or self.unnamed == "last"):
+            task = names[-1]
+        if task is not None:
+            inputs = self._views(X, [self._number(task)])[0]
+            return [(task, inputs, np.arange(len(inputs)))]
+        views = self._views(X, range(1, len(names) + 1))
+        places = self.finder_.find(views).places
+        return [
+            (names[place], views[place][rows := np.flatnonzero(places == place)], rows)
+            for place in np.unique(places)
+        ]
+
+    def _outputs(self, task: str, inputs: NDArray[np.float32]) -> Answers:
+        learner: Learner[Any] = self.learner_
+        shape = learner.network.architecture.layout.inputs
+        x = torch.from_numpy(inputs.reshape(len(inputs), *shape))
+        return np.asarray(learner.decision_function(x, task=task).cpu().numpy(), np.float64)
+
+    # Files
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write model and columns into a directory, replaced together or not at all."""
+        check_is_fitted(self)
+        learner: Learner[Any] = self.learner_
+        finder: TaskFinder = self.finder_
+        facts = Facts(
+            self.front,
+            VERSION,
+            self._parameters(),
+            self.preparation_,
+            tuple(self.tasks_.values()),
+            finder.temperature,
+        )
+        tensors = {
+            f"density/{number}/{name}": torch.from_numpy(getattr(density, name))
+            for number, density in enumerate(finder.densities, 1)
+            for name in _DENSITY
+        }
+        learner.attached = Attached(msgspec.to_builtins(facts), tensors)
+        learner.save(path, overwrite=overwrite)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what `save` wrote; any defect raises `ModelFileError`."""
+        learner = load_model(Path(path))
+        if learner.attached is None:
+            raise ModelFileError(
+                f"{path}: a model without columns, which a learner saved and not a {cls.__name__}; "
+                f"load it with {type(learner).__name__}.load"
+            )
+        try:
+            facts = msgspec.convert(learner.attached.facts, Facts)
+            estimator = cls._of(facts, learner)
+        except (msgspec.ValidationError, ValueError, TypeError, KeyError) as error:
+            raise ModelFileError(f"{path}: what it knows of columns is damaged: {error}") from error
+        return estimator
+
+    @classmethod
+    def _of(cls, facts: Facts, learner: Learner[Any]) -> Self:
+        if facts.front != cls.front:
+            raise ValueError(f"it is a {facts.front}, not a {cls.front}")
+        if facts.version != VERSION:
+            raise ValueError(f"it has version {facts.version}, this release reads {VERSION}")
+        if len(facts.tasks) != len(learner.tasks) or not facts.tasks:
+            raise ValueError(
+                f"it is of {len(facts.tasks)} tasks, but the model has learned {len(learner.tasks)}"
+            )
+        prepared = facts.preparation
+        prepared.check(len(facts.tasks))
+        if prepared.inputs != math.prod(learner.network.architecture.layout.inputs):
+            raise ValueError(f"its columns make {prepared.inputs} inputs, the network takes others")
+        estimator = cls(**_read_parameters(facts.parameters))
+        estimator._check_parameters()
+        for known, own in zip(learner.network.tasks, facts.tasks, strict=True):
+            estimator._check_facts(own)
+            outputs = 1 if own.classes is None or len(own.classes) == 2 else len(own.classes)
+            if known.kind is not estimator._kind(own) or known.outputs != outputs:
+                raise ValueError(f"the labels of task {known.name!r} are not those of the model")
+        estimator.learner_ = learner
+        estimator.preparation_ = prepared
+        estimator.finder_ = _finder(facts, learner, prepared.inputs)
+        estimator.tasks_ = dict(zip(learner.tasks, facts.tasks, strict=True))
+        estimator._note_columns()
+        return estimator
+
+    def _check_facts(self, facts: TaskFacts) -> None:
+        classes = facts.classes
+        if not (math.isfinite(facts.center) and 0 < facts.spread < math.inf):
+            raise ValueError("the scale of its labels is not finite")
+        if classes is not None and (len(set(classes)) < len(classes) or len(classes) < 2):
+            raise ValueError("there must be two classes or more, none twice")
+        if classes is not None and len({isinstance(value, str) for value in classes}) > 1:
+            raise ValueError("classes must be all text or all numbers")
+
+    def _parameters(self) -> dict[str, Any]:
+        given = self.get_params(deep=False)
+        if isinstance(self.random_state, np.random.RandomState):
+            given["random_state"] = self._seed()
+        for name in ("network", "settings", "budget", "class_weight"):
+            if name in given:
+                given[name] = _plain(given[name])
+        return {**given, "categorical": list(self.categorical), "device": "cpu"}
+
+
+def _plain(value: Any) -> Any:
+    """A parameter as JSON has it."""
+    if isinstance(value, Mapping) and any(not isinstance(key, str) for key in value):
+        return [[_plain(key), _plain(item)] for key, item in value.items()]
+    return msgspec.to_builtins(value, enc_hook=_item)
+
+
+def _item(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"parameters must be plain numbers, words and lists, not {value!r}")
+
+
+def _read_parameters(given: Mapping[str, Any]) -> dict[str, Any]:
+    read = dict(given)
+    network = read.get("network")
+    if isinstance(network, dict):
+        read["network"] = msgspec.convert(network, Sequential)
+    elif isinstance(network, list):
+        read["network"] = tuple(network)
+    read["categorical"] = tuple(read.get("categorical", ()))
+    if isinstance(read.get("budget"), dict):
+        read["budget"] = msgspec.convert(read["budget"], Budget)
+    if isinstance(read.get("class_weight"), list):
+        read["class_weight"] = dict(read["class_weight"])
+    return read
+
+
+def _finder(facts: Facts, learner: Learner[Any], inputs: int) -> TaskFinder:
+    assert learner.attached is not None  # `load` has looked
+    densities = []
+    for number in range(1, len(facts.tasks) + 1):
+        parts = [learner.attached.tensors[f"density/{number}/{name}"].numpy() for name in _DENSITY]
+        mean, noise, directions = parts
+        if mean.shape != (inputs,) or noise.shape != (inputs,) or directions.shape[1:] != (inputs,):
+            raise ValueError(f"the density of task {number} has another shape")
+        if not all(np.isfinite(part).all() for part in parts) or not (noise > 0).all():
+            raise ValueError(f"the density of task {number} is not finite")
+        if any(part.dtype != np.float32 for part in parts):
+            raise ValueError(f"the density of task {number} is of another type")
+        densities.append(Density(mean, noise, directions))
+    if not 1 <= facts.temperature < math.inf:
+        raise ValueError(f"its temperature is {facts.temperature}")
+    return TaskFinder(tuple(densities), facts.temperature)
+
+
+def _read(X: Any, y: Any, where: str) -> tuple[Table, Column]:
+    table, labels = read_table(X, where), read_labels(y, f"{where}, y")
+    if table.rows != len(labels):
+        raise TableError(
+            f"{where}: {table.rows} rows of X but {len(labels)} labels; there must be one for each "
+            "row (inconsistent numbers of samples)"
+        )
+    if table.rows == 0:
+        raise TableError(
+            f"{where}: Found array with 0 sample(s) (shape=(0, {len(table.columns)})) while a "
+            "minimum of 1 is required."
+        )
+    return table, labels

@@ -1,0 +1,57 @@
+"""Which rows are trained on and which validate, and what weights make of them."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Places = NDArray[np.int64]
+
+
+def part(
+    strata: NDArray[Any], share: float, generator: np.random.Generator
+) -> tuple[Places, Places]:
+    """Training and validation rows, `share` of each stratum to validate on.
+
+    Each stratum keeps a row to train on. If none is left to validate on, all rows do both.
+    """
+    held: list[Places] = []
+    for stratum in np.unique(strata):
+        rows = np.flatnonzero(strata == stratum)
+        count = min(len(rows) - 1, round(share * len(rows)))
+        held.append(generator.permutation(rows)[:count])
+    valid = np.sort(np.concatenate(held))
+    if len(valid) == 0:
+        return np.arange(len(strata)), np.arange(len(strata))
+    return np.setdiff1d(np.arange(len(strata)), valid), valid
+
+
+def by_size(y: NDArray[Any]) -> NDArray[np.int64]:
+    """Strata of numbers: ten or fewer parts of the sorted labels, of 20 rows or more each."""
+    parts = max(1, min(10, len(y) // 20))
+    order = np.argsort(y, kind="stable")
+    strata = np.empty(len(y), np.int64)
+    strata[order] = np.arange(len(y)) * parts // len(y)
+    return strata
+
+
+def repeated(
+    weights: NDArray[np.float64], strata: NDArray[Any], generator: np.random.Generator
+) -> Places:
+    """Rows, each as often as its weight says: exactly for whole weights, else systematically drawn.
+
+    Every method, loss and head then learns with weights, and none has to know of them. Rows of
+    mean weight come about four times, so that lighter ones are not lost; of a stratum that would
+    be lost all the same, one row stays.
+    """
+    if np.allclose(weights, weights.round()) and weights.sum() <= 10 * len(weights):
+        return np.repeat(np.arange(len(weights)), weights.round().astype(np.int64))
+    if np.ptp(weights) <= 1e-12 * weights.max():
+        return np.arange(len(weights))
+    count = 4 * len(weights)
+    ends = np.cumsum(weights) / weights.sum() * count
+    drawn = np.searchsorted(ends, np.arange(count) + generator.random(), side="right")
+    drawn = drawn.clip(0, len(weights) - 1)
+    lost = np.setdiff1d(strata, strata[drawn])
+    kept = [np.flatnonzero(strata == stratum)[:1] for stratum in lost]
+    return np.concatenate([drawn, *kept])

@@ -1,0 +1,1 @@
+"""Tables of named columns: reading them from any library, and making inputs of them."""
