@@ -396,7 +396,7 @@ _TABLE = (
         "the usual floor; features as in Razavian et al., CVPR workshops 2014",
         in_paper=False,
         space={"mu": _MU},
-        look=Look("#999999", "_", ":"),
+        look=Look("#999999", ".", ":"),
         forgets=False,
     ),
     Method(
