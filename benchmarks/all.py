@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 
 import baselines
+import family
 import growth
 import heads
 import memory
@@ -37,6 +38,7 @@ def parts(full: bool) -> dict[str, Callable[[], list[Figure]]]:
         "memory": memory.figures,
         "baselines": baselines.figures,
         "traced modules": modules.figures,
+        "family": family.figures,
     }
 
 

@@ -15,6 +15,7 @@ SPEED = (
     "memory",
     "baselines",
     "modules",
+    "family",
     "serving",
     "all",
     "tables",

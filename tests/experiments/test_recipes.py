@@ -12,7 +12,7 @@ from lifelong.experiments import choices as tuned
 from lifelong.experiments import recipes
 from lifelong.experiments.choices import Choice, Trial, write_choices
 from lifelong.experiments.configuration import differences
-from lifelong.experiments.recipes import RECIPES, RecipeError, recipe
+from lifelong.experiments.recipes import FAMILY, GROUPS, RECIPES, RecipeError, recipe
 from lifelong.learners.den.variants import newcomers_only
 from lifelong.learners.registry import METHODS
 
@@ -155,7 +155,7 @@ def test_the_docs_have_the_accuracies_that_are_stored_beside_the_published_ones(
     project = Path(__file__).resolve().parents[2]
     text = (project / "docs" / "baselines.md").read_text(encoding="utf-8")
     published = {
-        entry.label.partition(" (published: ")[0]: entry.label[-7:-1]
+        entry.label: f"{entry.published.accuracy:.4f}"
         for entry in recipe("published-permuted", "paper").entries
     }
     runs = msgspec.json.decode((project / "results" / "published.json").read_bytes())["runs"]
@@ -168,3 +168,44 @@ def test_the_docs_have_the_accuracies_that_are_stored_beside_the_published_ones(
             rf"\| {np.mean(run['just_learned']):.4f} \| {run['strength']:g} \| {run['seed']} \|"
         )
         assert row.search(text), row.pattern
+
+
+PUBLISHED = [name for name in RECIPES if name.startswith("published-")]
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_published_set_up_has_no_settings_that_were_tuned_here(name, monkeypatch):
+    monkeypatch.setattr(recipes, "tuned_settings", lambda *_: {"mu": 123.0, "share": 0.123})
+    chosen = recipe(name, "paper")
+    for entry in chosen.entries:
+        settings = chosen.configuration(entry, 0).settings
+        assert settings.get("mu") != 123.0
+        assert settings.get("share") != 0.123
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_only_the_published_size_has_published_figures(name):
+    assert all(entry.published is not None for entry in recipe(name, "paper").entries)
+    assert all(entry.published is None for entry in recipe(name, "small").entries)
+    assert all(entry.published.source for entry in recipe(name, "paper").entries)
+
+
+def test_split_mnist_is_told_in_two_scenarios():
+    chosen = recipe("published-split", "paper")
+    assert chosen.parts == ("task", "domain")
+    for entry in chosen.entries:
+        settings = chosen.configuration(entry, 0).settings
+        budget = settings["budget"]
+        assert (budget["epochs"], budget["batch_size"], budget["learning_rate"]) == (4, 128, 1e-3)
+        if entry.method != "DNN-MTL":
+            assert settings["heads"] == {"task": "own", "domain": "one"}[entry.part]
+
+
+def test_the_family_is_the_same_on_every_data_set():
+    several = recipes.recipes("Family", "paper")
+    assert [one.name for one in several] == list(GROUPS["family"])
+    assert {one.methods for one in several} == {FAMILY}
+    assert set(FAMILY) <= set(METHODS)
+    assert recipes.recipes("figure4") == (recipe("figure4"),)
+    with pytest.raises(RecipeError, match="no recipe 'familly'"):
+        recipes.recipes("familly")

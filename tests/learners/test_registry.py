@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from builders import small_mlp
-from lifelong.learners.registry import METHODS, MethodError, markdown, method
+from lifelong.learners.registry import METHODS, MethodError, markdown, method, traits_markdown
 from lifelong.training.budget import Budget, SettingError
 
 
@@ -34,3 +34,8 @@ def test_a_setting_that_a_method_does_not_have_is_refused():
 def test_the_docs_show_the_table():
     docs = (Path(__file__).parents[2] / "docs" / "baselines.md").read_text()
     assert f"<!-- methods -->\n{markdown()}\n<!-- /methods -->" in docs
+
+
+def test_the_docs_show_what_a_method_is_chosen_by():
+    docs = (Path(__file__).parents[2] / "docs" / "choosing.md").read_text()
+    assert f"<!-- traits -->\n{traits_markdown()}\n<!-- /traits -->" in docs

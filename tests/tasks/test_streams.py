@@ -375,3 +375,15 @@ def test_by_range_the_inputs_go_from_zero_to_one(low, high):
     assert torch.allclose(task.train.x.sort()[0], torch.tensor(expected).float().sort()[0])
     assert task.train.x.min() == 0
     assert task.train.x.max() == (1 if high > low else 0)
+
+
+def test_groups_that_do_not_part_the_classes_and_binary_domains_are_refused():
+    x, y = np.arange(24.0).reshape(12, 2), np.repeat(np.arange(4), 3)
+    splits = split_table(x, y, (0.34, 0.33, 0.33), seed=0)
+    with pytest.raises(TaskError, match="groups must part the 4 classes into groups of 2"):
+        class_groups(splits, 2, seed=0, groups={"a": [0, 1], "b": [1, 2]})
+    with pytest.raises(TaskError, match="the scenario 'domain' needs kind='classes'"):
+        class_groups(splits, 2, seed=0, scenario="domain")
+    made = class_groups(splits, 2, seed=0, order="given", groups={"a": [0, 3], "b": [2, 1]})
+    assert made.names == ("a", "b")
+    assert made.outputs["b"] == ("2", "1")

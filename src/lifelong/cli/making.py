@@ -53,7 +53,8 @@ def run_command(
     is recorded and the others continue; the exit code is then 1.
 
     Args:
-        recipe: Name of the recipe, such as figure3-variation.
+        recipe: Name of the recipe, such as figure3-variation; or "family" for all that compare
+            every method.
         size: The paper's network and data, or a small version for two cores.
         seeds: Such as 0-4, or 0 2 5; by default those of the recipe.
         methods: Only these methods.
@@ -66,19 +67,31 @@ def run_command(
     """
     with plainly():
         from lifelong.experiments.engines import ENGINES
-        from lifelong.experiments.recipes import recipe as named
+        from lifelong.experiments.recipes import recipes
         from lifelong.experiments.runner import jobs_of, run
 
-        chosen = named(recipe, size, methods)
-        asked = seed_numbers(seeds) or chosen.seeds
-        todo = jobs_of(
-            chosen, seeds=asked, methods=methods, parts=parts, out=out, device=_device(device)
-        )
+        several = recipes(recipe, size, methods)
+        asked = seed_numbers(seeds)
+        on = _device(device)
+        todo = [
+            job
+            for chosen in several
+            for job in jobs_of(
+                chosen,
+                seeds=asked or chosen.seeds,
+                methods=methods,
+                parts=parts,
+                out=out,
+                device=on,
+            )
+        ]
         workers, place = worker_count(jobs), ENGINES.named(engine)
-        _require_data(chosen)
         console = Terminal(stderr=json)
-        if chosen.reduced:
-            console.print(f"Small: {chosen.reduced}.", highlight=False)
+        for chosen in several:
+            _require_data(chosen)
+            which = f"{chosen.name}: " if len(several) > 1 else ""
+            if chosen.reduced:
+                console.print(f"Small: {which}{chosen.reduced}.", highlight=False)
         with resumable():
             counts = run(todo, workers=workers, console=console, engine=place)
         if json:

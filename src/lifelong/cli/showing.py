@@ -1,7 +1,7 @@
 """Commands that show stored runs: `table`, `figure` and `reproduce`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import arg
 
@@ -37,7 +37,10 @@ def table_command(
     methods: Methods = (),
     parts: Splits = (),
     out: Out = RESULTS,
+    against: Annotated[str, arg(metavar="METHOD")] = "",
     csv: Annotated[Path | None, arg(metavar="FILE")] = None,
+    markdown: bool = False,
+    latex: bool = False,
     json: bool = False,
 ) -> None:
     """Print the stored runs of a recipe as a table of means over seeds.
@@ -52,35 +55,61 @@ def table_command(
         methods: Only these methods.
         parts: Only these parts of a figure.
         out: Directory in which `lifelong run` stored the runs.
+        against: A method; the difference of each other one's AUROC from it is shown in points,
+            with its p-value by a t-test that is paired over seeds.
         csv: Also write the table to this CSV file.
+        markdown: Print it as Markdown, with bytes.
+        latex: Print it as LaTeX, with bytes.
         json: Print the table as JSON.
     """
+    if markdown + latex + json > 1:
+        raise Refusal("a table is printed in one format: --markdown, --latex or --json", 2)
     with plainly():
         from lifelong.experiments.collect import collect
-        from lifelong.experiments.recipes import recipe as named
-        from lifelong.reproduction.table import as_csv, as_records, as_table
+        from lifelong.experiments.recipes import recipes
+        from lifelong.learners.registry import method as method_named
+        from lifelong.reproduction.table import as_csv, as_records, as_table, as_text
 
-        chosen = named(recipe, size, methods)
-        found = collect(
-            chosen, out, seeds=seed_numbers(seeds) or chosen.seeds, methods=methods, parts=parts
-        )
-        _require_some(found, chosen, out)
-        if csv is not None:
-            csv.parent.mkdir(parents=True, exist_ok=True)
-            csv.write_text(as_csv(found.measured), encoding="utf-8")
-        if json:
-            print_json(
-                {
-                    "recipe": chosen.name,
-                    "size": chosen.size,
-                    "rows": as_records(found.measured),
-                    "missing": found.missing,
-                    "damaged": found.damaged,
-                }
+        several = recipes(recipe, size, methods)
+        if csv is not None and len(several) > 1:
+            raise Refusal(f"--csv takes a single recipe, such as {several[0].name}", 2)
+        other = method_named(against).name if against else ""
+        found_any = False
+        printed: list[object] = []
+        for chosen in several:
+            found = collect(
+                chosen, out, seeds=seed_numbers(seeds) or chosen.seeds, methods=methods, parts=parts
             )
-            return
-        Terminal().print(as_table(chosen.title, found.measured))
-        _tell_what_is_not_there(found)
+            if len(several) == 1:
+                _require_some(found, chosen, out)
+            elif not found.measured:
+                continue
+            found_any = True
+            if csv is not None:
+                csv.parent.mkdir(parents=True, exist_ok=True)
+                csv.write_text(as_csv(found.measured, other), encoding="utf-8")
+            if json:
+                printed.append(
+                    {
+                        "recipe": chosen.name,
+                        "size": chosen.size,
+                        "rows": as_records(found.measured, other),
+                        "missing": found.missing,
+                        "damaged": found.damaged,
+                    }
+                )
+                continue
+            if markdown or latex:
+                form: Literal["markdown", "latex"] = "latex" if latex else "markdown"
+                for line in as_text(chosen.title, found.measured, form, other).splitlines():
+                    say(line)
+            else:
+                Terminal().print(as_table(chosen.title, found.measured, other))
+            _tell_what_is_not_there(found)
+        if not found_any:
+            raise Refusal(f"no stored run of {recipe} at size {size} in {out / 'runs'}", 1)
+        if json:
+            print_json(printed[0] if len(several) == 1 else printed)
 
 
 def figure_command(
@@ -106,18 +135,27 @@ def figure_command(
     """
     with plainly():
         from lifelong.experiments.collect import collect
-        from lifelong.experiments.recipes import recipe as named
-        from lifelong.reproduction.figures import write_figure
+        from lifelong.experiments.recipes import recipes
+        from lifelong.reproduction.figures import write_family, write_figure
 
         unknown = [name for name in formats if name not in FORMATS]
         if unknown:
             raise Refusal(f"--formats are of {', '.join(FORMATS)}, not {unknown[0]!r}", 2)
-        chosen = named(recipe, size, methods)
-        found = collect(chosen, out, seeds=seed_numbers(seeds) or chosen.seeds, methods=methods)
-        _require_some(found, chosen, out)
-        _tell_what_is_not_there(found, most=0)
-        place = to or out / "figures"
-        for file in write_figure(chosen.name, chosen.size, found.measured, place, formats):
+        several, place = recipes(recipe, size, methods), to or out / "figures"
+        by_recipe = {}
+        for chosen in several:
+            found = collect(chosen, out, seeds=seed_numbers(seeds) or chosen.seeds, methods=methods)
+            if len(several) == 1:
+                _require_some(found, chosen, out)
+            _tell_what_is_not_there(found, most=0)
+            by_recipe[chosen.name] = found.measured
+        if len(several) == 1:
+            files = write_figure(several[0].name, size, found.measured, place, formats)
+        elif any(by_recipe.values()):
+            files = write_family(recipe, size, by_recipe, place, formats)
+        else:
+            raise Refusal(f"no stored run of {recipe} at size {size} in {out / 'runs'}", 1)
+        for file in files:
             say(file)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeAlias, final, runtime_checkable
 
 import msgspec
 import numpy as np
+import torch
 
 from lifelong.evaluation.evaluate import score, steps, timed
 from lifelong.evaluation.metrics import METRICS
@@ -195,6 +196,7 @@ def _run(
         data=metadata.data,
         source="" if stream is None else stream.source,
         look_alike=stream is not None and stream.look_alike,
+        scenario="" if stream is None else stream.scenario,
         tasks=tasks,
         inputs=layout.inputs,
         widths=layout.groups,
@@ -265,7 +267,16 @@ def _summary(learner: Learner[Any], outcome: _Outcome, base: Architecture) -> Su
         nonzero=size.nonzero,
         seconds=outcome.seconds,
         bytes=size.bytes,
+        learning_bytes=learner.learning_bytes(),
+        prediction_seconds=_prediction_seconds(learner) if outcome.scores else None,
     )
+
+
+def _prediction_seconds(learner: Learner[Any]) -> float:
+    """Of 1,000 rows, the best of three: for how long does not depend on what is in them."""
+    rows = torch.zeros(1000, *learner.network.architecture.layout.inputs)
+    predict = partial(learner.predict_proba, rows, task=learner.tasks[-1])
+    return min(timed(predict)[1] for _ in range(3))
 
 
 def _mean(scores: Mapping[str, Sequence[float]], name: str) -> float | None:

@@ -40,6 +40,9 @@ class Summary(msgspec.Struct, frozen=True):
         seconds: of learning, without evaluation.
         bytes: stored, of values and of the places of those that overwrite others. If not given, as
             in runs of earlier releases, four per value.
+        learning_bytes: of what is kept only to learn the next task; None in runs of earlier
+            releases.
+        prediction_seconds: of a prediction of 1,000 rows; None if nothing was scored.
     """
 
     auroc: float | None
@@ -50,6 +53,8 @@ class Summary(msgspec.Struct, frozen=True):
     nonzero: int
     seconds: float
     bytes: int = -1
+    learning_bytes: int | None = None
+    prediction_seconds: float | None = None
 
     def __post_init__(self) -> None:
         if self.bytes < 0:
@@ -66,6 +71,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         data: name of the data set, as `lifelong.tasks.datasets.load` knows it.
         source: description of the data.
         look_alike: whether the data only imitates the data set of that name.
+        scenario: "task", "domain" or "class" (see `Stream`); empty if it is not known.
         tasks: names in the order in which they were learned.
         inputs: shape of one input.
         widths: units of each group in the base network.
@@ -89,6 +95,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     data: str
     source: str
     look_alike: bool = False
+    scenario: str = ""
     tasks: tuple[str, ...]
     inputs: tuple[int, ...]
     widths: dict[str, int]

@@ -43,7 +43,11 @@ def collect(
                 continue
             if stored is not None:
                 plain = _is_plain(recipe, entry)
-                measured.append(Measured(entry.method, entry.label, entry.part, plain, stored.run))
+                measured.append(
+                    Measured(
+                        entry.method, entry.label, entry.part, plain, stored.run, entry.published
+                    )
+                )
                 continue
             failed = failure(places, configuration)
             why = "" if failed is None else f": failed, {failed.error}"

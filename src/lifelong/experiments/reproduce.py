@@ -6,14 +6,20 @@ from typing import final
 
 from lifelong.experiments.choices import tuned
 from lifelong.experiments.collect import Collected, collect
-from lifelong.experiments.recipes import RECIPES, Recipe, recipe
+from lifelong.experiments.recipes import GROUPS, RECIPES, Recipe, recipe
 from lifelong.reproduction.claims import Evidence, Finding, findings
 from lifelong.reproduction.figures import TITLES, write_combined, write_figure
 from lifelong.reproduction.measured import look_alike
 from lifelong.reproduction.page import Chosen, page, read_summary, write_summary
 
 SUMMARY = "summary.json"
-_NOT_ON_THE_PAGE = ("rehearsal", "published-permuted")  # `lifelong table` shows them
+# `lifelong table` shows them.
+_NOT_ON_THE_PAGE = (
+    "rehearsal",
+    *("published-permuted", "published-split-fisher", "published-split"),
+    *("published-subnetworks", "published-superclasses"),
+    *GROUPS["family"],
+)
 _FORMATS = ("png",)
 _DATA = {
     "figure3-awa": "AWA",

@@ -204,14 +204,20 @@ class Learner(ABC, Generic[S]):
             return Capacity(parameters(kept), nonzero(kept), served.multiply_adds())
         stored = {**self.network.stored(), **self._serving_memory()}
         kept = {n: tensor for n, tensor in stored.items() if tensor.is_floating_point()}
-        size = sum(tensor.nbytes for tensor in stored.values())
-        return Capacity(parameters(kept), nonzero(kept), served.multiply_adds(), size)
+        return Capacity(
+            parameters(kept), nonzero(kept), served.multiply_adds(), self._stored_bytes()
+        )
+
+    def _stored_bytes(self) -> int:
+        """Bytes of all that predictions need: tensors, patches, and masks as bits."""
+        stored = {**self.network.stored(), **self._serving_memory()}
+        return sum(tensor.nbytes for tensor in stored.values())
 
     @final
     def learning_bytes(self) -> int:
         """Bytes of what is kept only to learn the next task, such as the importance of weights."""
-        serving = self._serving_memory()
-        return sum(t.nbytes for name, t in self.network.memory.items() if name not in serving)
+        kept = [*self.network.stored().values(), *self.network.memory.values()]
+        return sum(tensor.nbytes for tensor in kept) - self._stored_bytes()
 
     def _serving_memory(self) -> Tensors:
         """The part of the network's memory that predictions need."""

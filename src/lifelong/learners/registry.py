@@ -396,7 +396,7 @@ _TABLE = (
         "the usual floor; features as in Razavian et al., CVPR workshops 2014",
         in_paper=False,
         space={"mu": _MU},
-        look=Look("#999999", "_", ":"),
+        look=Look("#999999", ".", ":"),
         forgets=False,
     ),
     Method(
@@ -510,7 +510,7 @@ _TABLE = (
         APDSettings,
         "Yoon, Kim, Yang and Hwang, ICLR 2020",
         in_paper=False,
-        space={"lam1": Range(0.002, 0.5), "lam2": Range(1.0, 1e4)},
+        space={"lam1": Range(0.02, 2.0), "lam2": Range(10.0, 1e5)},
         look=Look("#004488", "*", "--"),
         grows=True,
         per_task="sparse weights, biases and head",
@@ -594,3 +594,9 @@ def traits() -> list[tuple[str, ...]]:
         )
         for row in METHODS.values()
     ]
+
+
+def traits_markdown() -> str:
+    """The traits as docs/choosing.md shows them."""
+    rule = ["---"] * len(TRAITS)
+    return "\n".join("| " + " | ".join(line) + " |" for line in (TRAITS, rule, *traits()))

@@ -1,11 +1,12 @@
 """The figure of each recipe, and its files."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from lifelong.reproduction import dots, figure3, figure4, figure5, style, table
+from lifelong.reproduction import dots, figure3, figure4, figure5, frontier, style, table
 from lifelong.reproduction.claims import FIGURE_3, Evidence
 from lifelong.reproduction.measured import Measured, look_alike
 from lifelong.reproduction.series import Series, as_csv
@@ -19,6 +20,11 @@ TITLES = {
     "figure5": "MNIST-Variation",
     "permuted": "Permuted MNIST",
     "methods-variation": "MNIST-Variation",
+    "family-variation": "MNIST-Variation",
+    "family-cifar100": "CIFAR-100",
+    "family-animals50": "50 animals",
+    "family-permuted": "Permuted MNIST",
+    "family-split": "Split MNIST",
     "ablation-variation": "Parts of DEN, MNIST-Variation",
     "rehearsal": "digits",
 }
@@ -44,6 +50,28 @@ def write_figure(
     return files
 
 
+def write_family(
+    name: str,
+    size: str,
+    by_recipe: Mapping[str, Sequence[Measured]],
+    directory: Path,
+    formats: Sequence[str],
+) -> list[Path]:
+    """AUROC over bytes, with one panel per data set that has runs."""
+    shown = {_title(recipe, size, runs): runs for recipe, runs in by_recipe.items() if runs}
+    pictures = [each for each in formats if each != "csv"]
+    named = name if size == "paper" else f"{name}-{size}"
+    files = style.save(frontier.draw(shown), directory, named, pictures)
+    if "csv" in formats:
+        drawn = [
+            replace(each, panel=title)
+            for title, runs in shown.items()
+            for each in frontier.series(runs)
+        ]
+        files.append(_write(directory / f"{named}.csv", as_csv(drawn)))
+    return files
+
+
 def write_combined(
     evidence: Iterable[Evidence], directory: Path, formats: Sequence[str]
 ) -> list[Path]:
@@ -66,6 +94,8 @@ def _figure(
     if recipe in WITH_TITLE:
         draw, series = WITH_TITLE[recipe]
         return draw(measured, title), series(measured)
+    if recipe.startswith("family-"):
+        return frontier.draw({title: measured}), frontier.series(measured)
     return figure3.draw({title: measured}), figure3.series(measured)
 
 

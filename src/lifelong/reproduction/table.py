@@ -3,20 +3,24 @@
 import csv
 import io
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from lifelong.evaluation.metrics import heading
 from lifelong.evaluation.runs import measures
-from lifelong.reproduction.measured import Mean, Measured, Row, rows
+from lifelong.reproduction.measured import Mean, Measured, Row, difference, plain, rows
+
+# Numbers that older stored runs do not have.
+_SINCE = ("learning_bytes", "prediction_seconds")
 
 
-def as_table(title: str, measured: Sequence[Measured]) -> Table:
+def as_table(title: str, measured: Sequence[Measured], against: str = "") -> Table:
     """AUROC (R2 of regressions) with its standard error over seeds; forgetting in points of it.
 
-    In a narrow terminal names wrap; numbers are never cut.
+    In a narrow terminal names wrap; numbers are never cut. With `against` the differences from
+    that method, in points.
     """
     shown = Table(
         title=title,
@@ -31,19 +35,127 @@ def as_table(title: str, measured: Sequence[Measured]) -> Table:
     metrics = _metrics(measured)
     for column in (*map(heading, metrics), "forgetting", "capacity", "seconds", "seeds"):
         shown.add_column(column, justify="right", no_wrap=True)
+    compared = any(each.published is not None for each in measured)
+    if compared:
+        shown.add_column("published accuracy", justify="right")
+        shown.add_column("verdict", overflow="fold")
+    other = _other(measured, against)
+    if other is not None:
+        shown.add_column(f"against {against}", justify="right")
     for row in rows(measured):
-        shown.add_row(row.label, *_cells(row, metrics))
+        beside = (*(_compared(row) if compared else ()), *_apart(row, other))
+        shown.add_row(row.label, *_cells(row, metrics), *beside)
     return shown
 
 
-def as_records(measured: Sequence[Measured]) -> list[dict[str, Any]]:
+def as_text(
+    title: str,
+    measured: Sequence[Measured],
+    form: Literal["markdown", "latex"],
+    against: str = "",
+) -> str:
+    """The table with bytes, for a page or a paper."""
+    other, metrics = _other(measured, against), _metrics(measured)
+    head = ["method", *map(heading, metrics), *_SIZES]
+    head += [f"against {against}"] if other is not None else []
+    lines = [
+        [row.label, *_whole_cells(row, metrics), *_apart(row, other)] for row in rows(measured)
+    ]
+    return _as_markdown(title, head, lines) if form == "markdown" else _as_latex(title, head, lines)
+
+
+_SIZES = ("forgetting", "bytes", "kept to learn", "seconds", "s / 1,000 rows", "seeds")
+
+
+def _whole_cells(row: Row, metrics: Sequence[str]) -> list[str]:
+    numbers = _numbers(row, metrics)
+
+    def number(name: str, text: str, factor: float = 1.0) -> str:
+        found = numbers[name]
+        return "–" if found is None else format(factor * found.value, text)
+
+    return [
+        *("–" if numbers[name] is None else str(numbers[name]) for name in metrics),
+        number("forgetting", ".2f", 100),
+        number("bytes", ",.0f"),
+        number("learning_bytes", ",.0f"),
+        number("seconds", ".0f"),
+        number("prediction_seconds", ".4f"),
+        f"{len(row.runs)}",
+    ]
+
+
+def _as_markdown(title: str, head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    rule = ["---", *["---:"] * (len(head) - 1)]
+    table = ["| " + " | ".join(line) + " |" for line in (head, rule, *lines)]
+    return "\n".join([f"**{title}**", "", *table])
+
+
+def _as_latex(title: str, head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """With the rules of the package booktabs."""
+
+    def line(cells: Sequence[str]) -> str:
+        return " & ".join(map(_in_latex, cells)) + r" \\"
+
+    return "\n".join(
+        [
+            r"\begin{table}",
+            rf"\caption{{{_in_latex(title)}}}",
+            rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}",
+            r"\toprule",
+            line(head),
+            r"\midrule",
+            *map(line, lines),
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+        ]
+    )
+
+
+_LATEX = {**{sign: f"\\{sign}" for sign in "&%$#_{}"}, "±": r"$\pm$", "×": r"$\times$", "–": "--"}
+_LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+
+
+def _in_latex(text: str) -> str:
+    return "".join(_LATEX.get(sign, sign) for sign in text)
+
+
+def _other(measured: Sequence[Measured], against: str) -> Row | None:
+    """The plain runs of the method that others are compared with; None if none are."""
+    return plain(measured).get(against) if against else None
+
+
+def _apart(row: Row, other: Row | None) -> tuple[str, ...]:
+    if other is None:
+        return ()
+    found = None if row == other else difference(row, other)
+    return ("–" if found is None else str(found),)
+
+
+def _compared(row: Row) -> tuple[str, str]:
+    return ("–" if row.published is None else str(row.published)), row.verdict
+
+
+def as_records(measured: Sequence[Measured], against: str = "") -> list[dict[str, Any]]:
     """One record per method, with unrounded numbers."""
-    return [_record(row, _metrics(measured)) for row in rows(measured)]
+    compared = any(each.published is not None for each in measured)
+    other = _other(measured, against)
+    records = []
+    for row in rows(measured):
+        record = _record(row, _metrics(measured), compared)
+        if other is not None:
+            found = difference(row, other)
+            record["against"] = against
+            record["difference"] = None if found is None else found.value
+            record["p"] = None if found is None else found.p
+        records.append(record)
+    return records
 
 
-def as_csv(measured: Sequence[Measured]) -> str:
+def as_csv(measured: Sequence[Measured], against: str = "") -> str:
     """The records as CSV, one per line."""
-    records = as_records(measured)
+    records = as_records(measured, against)
     text = io.StringIO()
     writer = csv.DictWriter(text, list(records[0]) if records else ["method"], lineterminator="\n")
     writer.writeheader()
@@ -51,11 +163,15 @@ def as_csv(measured: Sequence[Measured]) -> str:
     return text.getvalue()
 
 
-def _record(row: Row, metrics: Sequence[str]) -> dict[str, Any]:
+def _record(row: Row, metrics: Sequence[str], compared: bool) -> dict[str, Any]:
     record: dict[str, Any] = {"method": row.method, "label": row.label, "part": row.part}
     for name, found in _numbers(row, metrics).items():
         record[name] = None if found is None else found.value
         record[f"{name}_stderr"] = None if found is None else found.error
+    if compared:
+        for name in ("accuracy", "error", "capacity", "source"):
+            record[f"published_{name}"] = getattr(row.published, name, None)
+        record["verdict"] = row.verdict
     return {**record, "seeds": [run.seed for run in row.runs]}
 
 
@@ -86,6 +202,6 @@ def _numbers(row: Row, metrics: Sequence[str]) -> dict[str, Mean | None]:
     scores = {name: row.mean(lambda run, name=name: run.average(name)) for name in metrics}  # type: ignore[misc]
     sizes = {
         name: row.mean(lambda run, name=name: getattr(run.summary, name))  # type: ignore[misc]
-        for name in ("capacity", "bytes", "parameters", "nonzero", "seconds")
+        for name in ("capacity", "bytes", "parameters", "nonzero", "seconds", *_SINCE)
     }
     return {**scores, "forgetting": row.forgetting, **sizes}

@@ -9,7 +9,7 @@ The same seed gives the same tasks in the same order.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
-from typing import Any, Literal, TypeAlias, final
+from typing import Any, Literal, TypeAlias, final, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from lifelong.tasks.splits import Splits, Subset, generator_for
 from lifelong.tasks.task import Kind, Task, TaskError
 
 Order: TypeAlias = Literal["drawn", "given"]
+Scenario: TypeAlias = Literal["task", "domain", "class"]
 
 
 @final
@@ -29,6 +30,11 @@ class Stream:
     A stream may be iterated any number of times; the tasks are equal each time. `source` describes
     the data, for the record of a run; `outputs` names the classes of each task's outputs, where
     they have names; `look_alike` says whether the data only resembles the data set of its name.
+
+    `scenario` says what a prediction is about (van de Ven and Tolias, 2019): "task", if tasks ask
+    different things, so that the task must be named; "domain", if all ask the same thing about
+    different inputs, so that one head can serve all; "class", if each brings new classes that are
+    to be told from all earlier ones.
     """
 
     def __init__(
@@ -38,7 +44,11 @@ class Stream:
         source: str,
         outputs: Mapping[str, Sequence[str]] | None = None,
         look_alike: bool = False,
+        scenario: Scenario = "task",
     ) -> None:
+        if scenario not in get_args(Scenario):
+            allowed = "'task', 'domain' or 'class'"
+            raise TaskError(f"scenario must be {allowed}, not {scenario!r}")
         if not isinstance(makers, Mapping) or not all(map(callable, makers.values())):
             raise TaskError(
                 f"a stream takes functions that make tasks, by the tasks' names, not a "
@@ -50,6 +60,7 @@ class Stream:
         self._makers = dict(makers)
         self.source = source
         self.look_alike = look_alike
+        self.scenario = scenario
         self.outputs = {name: tuple(classes) for name, classes in (outputs or {}).items()}
 
     @property
@@ -94,10 +105,16 @@ class Stream:
         return self._with(kept, source=self.source)
 
     def _with(self, makers: Mapping[str, Callable[[], Task]], source: str) -> "Stream":
-        return Stream(makers, source=source, outputs=self.outputs, look_alike=self.look_alike)
+        return Stream(
+            makers,
+            source=source,
+            outputs=self.outputs,
+            look_alike=self.look_alike,
+            scenario=self.scenario,
+        )
 
     def __repr__(self) -> str:
-        return f"Stream({len(self)} tasks, {self.source!r})"
+        return f"Stream({len(self)} tasks, {self.scenario}-incremental, {self.source!r})"
 
 
 def one_versus_rest(
@@ -133,13 +150,19 @@ def class_groups(
     order: Order = "drawn",
     standardise: Standardise = "features",
     source: str = "arrays",
+    scenario: Scenario = "task",
+    groups: Mapping[str, Sequence[int]] | None = None,
 ) -> Stream:
     """One task per group of `size` classes, over the rows of those classes only.
 
     Under `Kind.BINARY` each class is a subtask against the others of its group; under
     `Kind.CLASSES` a group is one softmax. Classes are numbered within their group in the order
     drawn; `Stream.outputs` names them. The statistics for `standardise` come from the training rows
-    of all groups.
+    of all groups. `groups` names the groups and their classes instead of drawing them; then `size`
+    is their size, and only their order is drawn.
+
+    In the scenario "domain" the first classes of all groups are one class, and so on; in "class" a
+    task has an output for every class of the stream. Both need `Kind.CLASSES`.
     """
     if kind not in (Kind.BINARY, Kind.CLASSES):
         raise TaskError(f"kind must be one of 'binary', 'classes', not {str(kind)!r}")
@@ -149,17 +172,38 @@ def class_groups(
             f"{count} classes cannot be parted into groups of {size}; give a size that divides "
             f"{count} and is at least 2"
         )
+    if scenario != "task" and Kind(kind) is not Kind.CLASSES:
+        raise TaskError(f"the scenario {scenario!r} needs kind='classes', not {kind!r}")
     scale = _scale(splits, standardise)
-    groups = _ordered(count, seed, order).reshape(-1, size)
-    named = {f"group {number}": group for number, group in enumerate(groups)}
+    named = _groups(count, size, seed, order, groups)
+    known = np.concatenate(list(named.values())) if scenario == "class" else None
     return Stream(
         {
-            name: partial(_group_task, name, splits, scale, group, Kind(kind))
+            name: partial(_group_task, name, splits, scale, group, Kind(kind), known)
             for name, group in named.items()
         },
         source=source,
-        outputs={name: [splits.classes[code] for code in group] for name, group in named.items()},
+        outputs={
+            name: [splits.classes[code] for code in (group if known is None else known)]
+            for name, group in named.items()
+        },
+        scenario=scenario,
     )
+
+
+def _groups(
+    count: int, size: int, seed: int, order: Order, given: Mapping[str, Sequence[int]] | None
+) -> dict[str, NDArray[np.int64]]:
+    if given is None:
+        drawn = _ordered(count, seed, order).reshape(-1, size)
+        return {f"group {number}": group for number, group in enumerate(drawn)}
+    if sorted(code for group in given.values() for code in group) != list(range(count)) or {
+        len(group) for group in given.values()
+    } != {size}:
+        raise TaskError(f"groups must part the {count} classes into groups of {size}")
+    names = list(given)
+    turns = [names[place] for place in _ordered(len(names), seed, order)]
+    return {name: np.array(given[name], np.int64) for name in turns}
 
 
 def permutations(
@@ -190,7 +234,9 @@ def permutations(
         )
         for number, chosen in enumerate(orders)
     }
-    return Stream(makers, source=source, outputs=dict.fromkeys(makers, splits.classes))
+    return Stream(
+        makers, source=source, outputs=dict.fromkeys(makers, splits.classes), scenario="domain"
+    )
 
 
 def _scale(splits: Splits, standardise: Standardise) -> Callable[[], Scale]:
@@ -219,17 +265,24 @@ def _versus_rest(
 
 
 def _group_task(
-    name: str, splits: Splits, scale: Callable[[], Scale], group: NDArray[np.int64], kind: Kind
+    name: str,
+    splits: Splits,
+    scale: Callable[[], Scale],
+    group: NDArray[np.int64],
+    kind: Kind,
+    known: NDArray[np.int64] | None,
 ) -> Task:
+    answers = group if known is None else known
+
     def rows(part: Subset) -> tuple[Tensor, NDArray[Any]]:
         own = part.of_classes(group)
-        membership = own.labels[:, None] == group
+        membership = own.labels[:, None] == answers
         return inputs_of(own, scale()), (
             membership if kind is Kind.BINARY else membership.argmax(axis=1)
         )
 
     train, valid, test = (rows(part) for part in splits.each)
-    return Task(name, train, valid, test, kind=kind, outputs=len(group))
+    return Task(name, train, valid, test, kind=kind, outputs=len(answers))
 
 
 def _permuted_task(

@@ -50,7 +50,7 @@ class WeightedL1:
     def prox(self, w: Tensor, step: float) -> Tensor:
         # What is left of w after its part within ±limit is taken away.
         limit = step * self.mu
-        return w - torch.minimum(torch.maximum(w, -limit), limit)
+        return w - w.clamp(-limit, limit)
 
 
 @final

@@ -65,13 +65,18 @@ def test_packnet_gives_a_weight_to_one_task_and_never_moves_it_again(network, sh
 
 
 def test_packnet_stores_the_owners_in_as_few_bits_as_their_number_takes():
-    learner, weights = PackNet(small_mlp(), PackNetSettings(budget=BUDGET)), 6 * 10 + 10 * 7
+    learner = PackNet(small_mlp(), PackNetSettings(budget=BUDGET))
     for number, task in enumerate(stream_for(small_mlp(), *["one output"] * 4), 1):
         learner.learn(task)
         digits = number.bit_length()
         own = number * (10 + 7 + 7 + 1)
         bits = digits * (-(-60 // 8) + -(-70 // 8))
-        assert learner.capacity().bytes == 4 * (weights + own) + bits
+        used = sum(
+            int(rows.any(dim=0).sum()) for rows in learner.sharing_of_weights().used.values()
+        )
+        assert used < 60 + 70
+        assert learner.capacity().bytes == 4 * (used + own) + bits
+        assert learner.learning_bytes() == 4 * (60 + 70 - used)
 
 
 @every_network

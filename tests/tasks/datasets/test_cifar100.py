@@ -60,6 +60,24 @@ def test_decoding_copies_nothing(cifar_dir):
     assert (images[:, 1] == labels[:, None, None] + 100).all()
 
 
+def test_superclasses_are_the_publishers(cifar_dir):
+    directory = cifar_dir / "cifar-100-binary"
+    for name in ("train.bin", "test.bin"):
+        rows = np.frombuffer((directory / name).read_bytes(), np.uint8).reshape(-1, 3074).copy()
+        rows[:, 0] = rows[:, 1] % 4
+        (directory / name).write_bytes(rows.tobytes())
+    (directory / "coarse_label_names.txt").write_text("fish\nfowl\nfruit\nfurniture\n")
+    stream = load("cifar-100", data_dir=cifar_dir, valid=40, superclasses=True, kind="classes")
+    assert set(stream.names) == {"fish", "fowl", "fruit", "furniture"}
+    for task in stream:
+        place = ["fish", "fowl", "fruit", "furniture"].index(task.name)
+        assert task.outputs == 5
+        assert [int(name[5:]) % 4 for name in stream.outputs[task.name]] == [place] * 5
+    (directory / "coarse_label_names.txt").write_text("fish\n")
+    with pytest.raises(DataError, match="1 names, but there is an image of superclass 3"):
+        load("cifar-100", data_dir=cifar_dir, valid=40, superclasses=True)
+
+
 def test_absent_files_come_from_the_publishers_archive(cifar_dir, site, tmp_path, monkeypatch):
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:

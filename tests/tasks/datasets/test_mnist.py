@@ -9,6 +9,7 @@ import torch
 from small_files import idx
 
 from lifelong.tasks.datasets import DataError, load, mnist
+from lifelong.tasks.task import TaskError
 
 
 def test_small_files_become_ten_tasks(mnist_dir):
@@ -60,6 +61,29 @@ def test_padding_is_black_and_around_the_image(mnist_dir):
     assert image.count_nonzero() == image[:, 2:-2, 2:-2].count_nonzero()
     with pytest.raises(DataError, match="padding must be 0 or more pixels, not -1"):
         load("permuted-mnist", data_dir=mnist_dir, padding=-1)
+
+
+@pytest.mark.parametrize(("scenario", "outputs"), [("task", 2), ("domain", 2), ("class", 10)])
+def test_split_mnist_asks_for_one_of_a_pair_or_for_one_of_all(mnist_dir, scenario, outputs):
+    stream = load("split-mnist", data_dir=mnist_dir, valid=50, scenario=scenario)
+    assert (len(stream), stream.scenario) == (5, scenario)
+    assert stream.first(2).scenario == stream.validated().scenario == scenario
+    for number, task in enumerate(stream):
+        pair = [str(2 * number), str(2 * number + 1)]
+        assert (task.kind, task.outputs) == ("classes", outputs)
+        named = stream.outputs[task.name]
+        found = {named[label] for label in task.train.y.tolist()}
+        assert found == set(pair)
+        if scenario != "class":
+            assert set(task.train.y.tolist()) == {0, 1}
+            assert list(named) == pair
+
+
+def test_scenarios_of_other_streams_and_what_they_cannot_be(mnist_dir):
+    assert load("mnist", data_dir=mnist_dir, valid=50).scenario == "task"
+    assert load("permuted-mnist", data_dir=mnist_dir, valid=50).scenario == "domain"
+    with pytest.raises(TaskError, match="scenario must be 'task', 'domain' or 'class', not 'all'"):
+        load("split-mnist", data_dir=mnist_dir, valid=50, scenario="all")
 
 
 def test_absent_files_are_downloaded_and_verified(mnist_dir, site, tmp_path, monkeypatch):

@@ -33,7 +33,7 @@ from lifelong.tasks.task import Task, to_device
 from lifelong.training.budget import Budget, require
 from lifelong.training.loop import Problem, TaskObjective, TrainingContext, loss_of, solve
 from lifelong.training.optimizer import under
-from lifelong.training.penalties import Around, Penalty, WeightedL1
+from lifelong.training.penalties import Around, L1Norm, Penalty, WeightedL1
 
 _GATE = 2.0  # v before training: gates of 0.88
 
@@ -49,8 +49,8 @@ class APDSettings:
         budget: of each training.
     """
 
-    lam1: float = 0.02
-    lam2: float = 100.0
+    lam1: float = 0.2
+    lam2: float = 1000.0
     budget: Budget = field(default_factory=Budget)
 
     def __post_init__(self) -> None:
@@ -138,7 +138,7 @@ class APD(ViewLearner[APDSettings]):
         for name, sigma in known.shared.items():
             price = torch.stack([self._gate(known, number, name) for number in numbers]).sum(dim=0)
             penalties[name] = Around(sigma, WeightedL1(lam1 * price))
-            penalties[f"tau/{name}"] = WeightedL1(torch.full_like(price, lam1))
+            penalties[f"tau/{name}"] = L1Norm(lam1)
         return penalties
 
     def _updated(self, known: GrowingNetwork, sigmas: Tensors) -> dict[str, Tensor]:

@@ -85,6 +85,8 @@ class ER(SequentialLearner[ERSettings]):
         """Whether every kept label is one that its task can have."""
         memory = self.network.memory
         for number, one in enumerate(self.network.tasks, 1):
+            if one.kind.is_regression:
+                continue
             y = memory[_Y][memory[_TASK] == number]
             most = one.outputs - 1 if one.kind is Kind.CLASSES else 1
             whole = one.kind is Kind.BINARY or bool((y[:, 0] % 1 == 0).all())

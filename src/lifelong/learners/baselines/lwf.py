@@ -92,7 +92,7 @@ class _Answers:
         """Softened probabilities for each earlier task, side by side."""
         found = self._outputs_by_task(self._known.everything(), x)
         by_task = zip(self.kinds, found, strict=True)
-        return torch.cat([_softened(kind, o / self.temperature) for kind, o in by_task], dim=1)
+        return torch.cat([_softened(kind, o, self.temperature) for kind, o in by_task], dim=1)
 
     def outputs(self, tensors: Tensors, x: Tensor) -> Tensor:
         """Outputs for the new task and for each earlier one, side by side."""
@@ -166,10 +166,14 @@ class _Distilling:
         found = outputs[:, self.outputs :].split(sizes, dim=1)
         wanted = y[:, labels:].split(sizes, dim=1)
         for kind, one, answer in zip(self.teacher.kinds, found, wanted, strict=True):
-            # The square of T makes up for what it divides the gradients by.
-            loss = loss + self.old * temperature**2 * loss_of(kind)(one / temperature, answer)
+            # The square of T makes up for what it divides the gradients by. Numbers have no T.
+            t = 1.0 if kind.is_regression else temperature
+            loss = loss + self.old * t**2 * loss_of(kind)(one / t, answer)
         return loss
 
 
-def _softened(kind: Kind, outputs: Tensor) -> Tensor:
-    return torch.sigmoid(outputs) if kind is Kind.BINARY else F.softmax(outputs, dim=1)
+def _softened(kind: Kind, outputs: Tensor, temperature: float) -> Tensor:
+    if kind.is_regression:
+        return outputs
+    soft = outputs / temperature
+    return torch.sigmoid(soft) if kind is Kind.BINARY else F.softmax(soft, dim=1)

@@ -12,12 +12,13 @@ from lifelong.networks.growing import BITS, GrowingNetwork
 from lifelong.networks.layout import Architecture, Tensors, logits
 from lifelong.networks.masks import bytes_for, pack_bits, unpack_bits
 from lifelong.networks.sharing import Sharing
+from lifelong.records import BYTES
 from lifelong.tasks.task import Task, to_device
 from lifelong.training.loop import TaskObjective, loss_of
 
 S = TypeVar("S")
 SCORE = "score/"
-_REFRESH = 10  # steps between two thresholds: to find one costs as much as a step
+_REFRESH = 20  # steps between two thresholds: to find one costs as much as a step
 
 
 class SubnetworkLearner(ViewLearner[S]):
@@ -31,6 +32,14 @@ class SubnetworkLearner(ViewLearner[S]):
     def _weights(self, network: GrowingNetwork, number: int) -> Tensors:
         masks = self._masks(network, number)
         return {name: torch.where(masks[name], t, 0.0) for name, t in network.shared.items()}
+
+    @final
+    def _stored_bytes(self) -> int:
+        """Without the weights that no task uses: the masks say which these are, and predictions do
+        not need them.
+        """
+        unused = sum(int((~used).sum()) for used in self._used_so_far().values())
+        return super()._stored_bytes() - BYTES * unused
 
     @final
     def sharing_of_weights(self) -> Sharing:

@@ -51,6 +51,7 @@ DATASETS = Registry(
             "MNIST, the pixels in another order for each task",
             presence.mnist,
         ),
+        DataSet("split-mnist", mnist.split_mnist, "MNIST in pairs of digits", presence.mnist),
         DataSet(
             "mnist-variation",
             variation.mnist_variation,

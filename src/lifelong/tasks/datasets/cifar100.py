@@ -20,6 +20,7 @@ ARCHIVE = Remote(
     "sha256:58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
 )
 TRAIN, TEST, NAMES = "train.bin", "test.bin", "fine_label_names.txt"
+SUPERCLASSES = "coarse_label_names.txt"
 SHAPE = (3, 32, 32)
 LABELS = 2  # bytes before the pixels of a row: the coarse label, then the fine one
 ROW = LABELS + 3 * 32 * 32
@@ -33,14 +34,19 @@ def cifar_100(
     kind: Kind | str = Kind.BINARY,
     valid: int = 5000,
     order: Order = "drawn",
+    superclasses: bool = False,
 ) -> Stream:
     """Ten tasks of ten classes drawn from the seed, each class a binary subtask.
+
+    With `superclasses` there are 20 tasks of five classes, the publisher's superclasses, in an
+    order drawn from the seed; `group` is of no effect then.
 
     With kind="classes" each task is one softmax over its ten classes. `valid` images are held out
     of the training images, stratified by class: 50 of 500.
     """
     directory = data_directory(data_dir) / DIRECTORY
-    members = {name: f"{DIRECTORY}/{name}" for name in (TRAIN, TEST, NAMES)}
+    files = (TRAIN, TEST, NAMES, *([SUPERCLASSES] if superclasses else []))
+    members = {name: f"{DIRECTORY}/{name}" for name in files}
     fetch_archive("cifar-100", directory, members, ARCHIVE)
     train, test = read_bin(directory / TRAIN), read_bin(directory / TEST)
     names = read_names(directory / NAMES)
@@ -53,14 +59,16 @@ def cifar_100(
     splits = hold_out(
         train, test, valid=valid, seed=seed, classes=[names[label] for label in labels]
     )
+    together = read_superclasses(directory, labels) if superclasses else None
     return class_groups(
         splits,
-        group,
+        group if together is None else len(labels) // len(together),
         seed=seed,
         kind=kind,
         order=order,
         standardise="channels",
-        source="CIFAR-100, original files",
+        source="CIFAR-100, original files" + (", superclasses" if superclasses else ""),
+        groups=together,
     )
 
 
@@ -81,6 +89,23 @@ def read_bin(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
             f"{fine.max()}; it is another file, perhaps CIFAR-10: get the binary CIFAR-100"
         )
     return rows[:, LABELS:].reshape(-1, *SHAPE), fine
+
+
+def read_superclasses(directory: Path, labels: NDArray[np.uint8]) -> dict[str, list[int]]:
+    """By name of a superclass, the places of its classes among these labels."""
+    names = read_names(directory / SUPERCLASSES)
+    with readable(directory / TRAIN):
+        rows = np.fromfile(directory / TRAIN, np.uint8).reshape(-1, ROW)
+    coarse, fine = rows[:, 0], rows[:, LABELS - 1]
+    if coarse.max() >= len(names):
+        raise DataError(
+            f"{directory / SUPERCLASSES}: {len(names)} names, but there is an image of superclass "
+            f"{coarse.max()}; the file is cut off: get it again"
+        )
+    groups: dict[str, list[int]] = {}
+    for place, label in enumerate(labels):
+        groups.setdefault(names[coarse[fine == label][0]], []).append(place)
+    return groups
 
 
 def read_names(path: Path) -> list[str]:

@@ -25,7 +25,15 @@ from lifelong.tasks.datasets.files import (
 )
 from lifelong.tasks.scaling import Standardise
 from lifelong.tasks.splits import Splits, hold_out
-from lifelong.tasks.streams import Order, Stream, one_versus_rest, permutations
+from lifelong.tasks.streams import (
+    Order,
+    Scenario,
+    Stream,
+    class_groups,
+    one_versus_rest,
+    permutations,
+)
+from lifelong.tasks.task import Kind
 
 # The publisher's server no longer offers the files; this is the mirror that torchvision uses, and
 # the hashes are those of the files as published.
@@ -83,6 +91,34 @@ def permuted_mnist(
         keep_first=keep_first,
         standardise=standardise,
         source="MNIST, original files, pixels permuted",
+    )
+
+
+def split_mnist(
+    seed: int = 0,
+    data_dir: str | os.PathLike[str] | None = None,
+    *,
+    scenario: Scenario = "task",
+    valid: int = 5000,
+    order: Order = "given",
+    standardise: Standardise = "range",
+    padding: int = 0,
+) -> Stream:
+    """Five tasks of two digits each, 0 and 1 first, as one softmax.
+
+    In the scenario "domain" the question is whether it is the first or the second of its pair, by
+    one head for all; in "class" which of the ten digits it is. `standardise` and `padding` are
+    those of `permuted_mnist`.
+    """
+    return class_groups(
+        _parts(data_dir, valid, seed, padding),
+        2,
+        seed=seed,
+        kind=Kind.CLASSES,
+        order=order,
+        standardise=standardise,
+        source="MNIST, original files, in pairs of digits",
+        scenario=scenario,
     )
 
 
