@@ -21,7 +21,10 @@ IMPORTED = {
     "scikit-learn": "sklearn",
     "pillow": "PIL",
     "vl-convert-python": "vl_convert",
+    "prometheus-client": "prometheus_client",
+    "mlflow-skinny": "mlflow",
 }  # where the name of the import is another one
+LARGE = {"wandb", "mlflow"}  # tested with stand-ins
 LEARN_AND_SAVE = """
 import torch
 from lifelong import DEN, Budget, Settings, Task, mlp
@@ -50,6 +53,19 @@ NEEDS = [
     ),
     ("from lifelong.tasks.datasets import load; load('mnist', 0, sys.argv[1])", "pooch", "data"),
     ("from lifelong.experiments.tuning import _optuna; _optuna()", "optuna", "tune"),
+    (
+        "from lifelong.watching.trackers import TensorBoard; TensorBoard(sys.argv[1])",
+        "tensorboardX",
+        "tensorboard",
+    ),
+    ("import lifelong.deployment.hub", "huggingface_hub", "hub"),
+    ("import lifelong.deployment.serving", "uvicorn", "serve"),
+    ("from lifelong.watching.trackers import MLflow; MLflow()", "mlflow", "mlflow"),
+    (
+        "from lifelong.watching.trackers import WeightsAndBiases as W; W(None)",
+        "wandb",
+        "wandb",
+    ),
     (
         "from lifelong.evaluation.results import ResultMatrix as R;"
         "R.of(['a'], {'auroc': [[1.0]]}).to_frame()",
@@ -146,4 +162,4 @@ def test_the_lowest_versions_allowed_are_those_that_the_tests_run_with():
 def test_dev_installs_every_extra():
     assert "lifelong[all]" in EXTRAS["dev"]
     (every,) = EXTRAS["all"]
-    assert Requirement(every).extras == set(EXTRAS) - {"all", "dev"}
+    assert Requirement(every).extras == set(EXTRAS) - {"all", "dev"} - LARGE

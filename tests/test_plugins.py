@@ -11,12 +11,11 @@ import msgspec
 import pytest
 
 from lifelong.cli import main as cli
-from lifelong.evaluation.measure import load_model
 from lifelong.evaluation.metrics import METRICS
 from lifelong.evaluation.runs import read_runs
 from lifelong.experiments.engines import ENGINES
 from lifelong.experiments.recipes import RECIPES
-from lifelong.learners.registry import METHODS
+from lifelong.learners.registry import METHODS, load_model
 from lifelong.looks import LOOKS, look
 from lifelong.plugins import PluginError, Registry, did_you_mean
 from lifelong.report.page import page

@@ -4,7 +4,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch import device as Device
+
     from lifelong.estimator import LifelongClassifier, LifelongRegressor
+    from lifelong.learners.base import AnyLearner
     from lifelong.learners.den import DEN, Settings
     from lifelong.networks.adapted import adapt
     from lifelong.networks.sequential import alexnet, convnet, mlp
@@ -25,6 +30,7 @@ __all__ = [
     "alexnet",
     "convnet",
     "grow",
+    "load",
     "mlp",
 ]
 
@@ -37,6 +43,18 @@ _HOMES = {
     "lifelong.tasks.task": ("Kind", "Task", "TaskError"),
     "lifelong.training.budget": ("Budget",),
 }
+
+
+def load(
+    path: "str | Path", *, device: "str | Device" = "cpu", progress: bool = False
+) -> "AnyLearner":
+    """Read a saved model of any method: the learner that `save` wrote.
+
+    Safe on untrusted files, as `Learner.load` is.
+    """
+    from lifelong.learners.registry import load_model  # here, since it imports torch
+
+    return load_model(path, device=device, progress=progress)
 
 
 def __getattr__(name: str) -> object:

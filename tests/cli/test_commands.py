@@ -112,3 +112,25 @@ def test_data_that_is_there_is_described(capsys):
     assert (found["name"], len(found["tasks"])) == ("digits", 10)
     cli.main(["data", "check", "digits"])
     assert "digits is there" in capsys.readouterr().out
+
+
+def test_list_methods_says_what_a_method_is_chosen_by(capsys):
+    cli.main(["list", "methods", "--json"])
+    listed = {row["method"]: row for row in msgspec.json.decode(capsys.readouterr().out)}
+    assert listed["WSN"] == {
+        "method": "WSN",
+        "forgets": "no",
+        "needs the task's name": "yes",
+        "keeps data": "no",
+        "grows": "no",
+        "stored per task": "1 bit per weight, biases and head",
+        "from": "Kang et al., ICML 2022",
+        "checked against": "",
+    }
+    assert listed["ER"]["keeps data"] == "yes"
+    assert listed["DNN-EWC"]["needs the task's name"] == "no"
+    assert listed["LoRA"]["grows"] == "yes"
+    cli.main(["list", "methods"])
+    shown = capsys.readouterr().out
+    assert "WSN" in shown
+    assert "needs" in shown

@@ -207,7 +207,7 @@ def test_a_model_that_has_learned_nothing_has_nothing_to_tell(tmp_path):
     DEN(small_mlp()).save(tmp_path)
     with pytest.raises(TaskError, match="has learned no task yet"):
         model_run(tmp_path)
-    with pytest.raises(ModelFileError, match="cannot be read"):
+    with pytest.raises(ModelFileError, match="not a saved model"):
         model_run(tmp_path / "nowhere")
 
 

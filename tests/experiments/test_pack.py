@@ -177,6 +177,21 @@ def test_runs_of_version_0_1_come_under_the_new_names(out, tmp_path):
     assert (found.run.settings, found.run.scores) == (now.run.settings, now.run.scores)
 
 
+def test_a_packed_run_gets_the_settings_that_a_budget_has_now(out, tmp_path):
+    now = find(RunPaths(out), configuration("DNN"))
+    settings = now.experiment.configuration.settings
+    new = {"epochs", "optimizer", "momentum", "weight_decay"}
+    older = {**settings, "budget": {n: v for n, v in settings["budget"].items() if n not in new}}
+    before = msgspec.structs.replace(now.experiment.configuration, settings=older)
+    run = msgspec.structs.replace(now.run, settings=older)
+    file = _file(tmp_path)
+    file.parent.mkdir(parents=True)
+    file.write_bytes(stored.packed([StoredRun(Experiment(before.key, before, "cpu"), run)]))
+    assert find(RunPaths(tmp_path), configuration("DNN")) is None
+    pack(tmp_path)
+    assert find(RunPaths(tmp_path), configuration("DNN")) == now
+
+
 def test_a_run_of_today_is_not_changed_by_carrying_it_over(out):
     now = find(RunPaths(out), configuration("DEN"))
     assert now is not None

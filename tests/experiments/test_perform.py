@@ -6,12 +6,12 @@ import msgspec
 import pytest
 from tiny import configuration, job, without_times
 
-from lifelong.evaluation.measure import load_model
 from lifelong.experiments import perform as performing
 from lifelong.experiments.configuration import NetworkPlan
 from lifelong.experiments.perform import RunLocked, architecture, before_finetuning, perform
 from lifelong.experiments.stored import RunPaths, find
 from lifelong.learners.den import DEN
+from lifelong.learners.registry import load_model
 from lifelong.persistence.files import directory_lock, make_directory
 from lifelong.training.budget import Budget
 

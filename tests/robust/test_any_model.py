@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from lifelong.evaluation.measure import load_model
+from lifelong.learners.registry import load_model
 from lifelong.persistence.models import MANIFEST, ModelFileError
 
 

@@ -108,7 +108,7 @@ def test_a_first_save_that_fails_leaves_no_model(tmp_path):
     learner = grown()
     with failing(1), pytest.raises(ModelFileError, match="No space left"):
         learner.save(tmp_path / "new" / "model")
-    with pytest.raises(ModelFileError, match="cannot be read"):
+    with pytest.raises(ModelFileError, match="not a saved model"):
         DEN.load(tmp_path / "new" / "model")
     learner.save(tmp_path / "new" / "model")
     assert same(contents(DEN.load(tmp_path / "new" / "model")), contents(learner))
@@ -177,7 +177,9 @@ def test_a_file_that_changes_while_it_is_read_is_named_or_was_read_before(
     monkeypatch.setattr(disk.os, "fstat", harm_first)
     if (victim, harm) == (MANIFEST, "removed"):  # who has opened a file can read it to its end
         assert same(contents(DEN.load(tmp_path)), contents(learner))
-    with pytest.raises(ModelFileError, match=r"cannot be read|not a manifest|checksum differs"):
+    with pytest.raises(
+        ModelFileError, match=r"cannot be read|not a manifest|no manifest|checksum differs"
+    ):
         DEN.load(tmp_path)
 
 

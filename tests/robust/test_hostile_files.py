@@ -19,10 +19,10 @@ import torch
 from rich.console import Console
 
 from builders import BUDGET, inputs_for, learned, quick, small_mlp, stream_for, task_for
-from lifelong.evaluation.measure import load_model, model_run
+from lifelong.evaluation.measure import model_run
 from lifelong.learners.baselines import Joint, TrainingSettings
 from lifelong.learners.den import DEN
-from lifelong.learners.registry import METHODS
+from lifelong.learners.registry import METHODS, load_model
 from lifelong.networks.sequential import mlp
 from lifelong.persistence import checkpoint as journal
 from lifelong.persistence.checkpoint import FILE, CheckpointError
@@ -488,6 +488,17 @@ def adam_counts(path):
     return forge(path, {**made, name: torch.ones(shape)})
 
 
+def shortened(path, name):
+    """Of a tensor in the memory, without its first row."""
+    made = tensors_in(path)
+    return forge(path, {**made, f"memory/{name}": made[f"memory/{name}"][1:].clone()})
+
+
+def filled(path, name, value):
+    made = tensors_in(path)
+    return forge(path, {**made, f"memory/{name}": torch.full_like(made[f"memory/{name}"], value)})
+
+
 ONE: dict[str, Any] = {"heads": "one"}
 USELESS: dict[str, tuple[str, dict[str, Any], Callable[[Path], Path], str]] = {
     "a head that is another's": ("DNN", ONE, lambda p: tasks(p, outputs=3), "one head serves all"),
@@ -516,6 +527,30 @@ USELESS: dict[str, tuple[str, dict[str, Any], Callable[[Path], Path], str]] = {
     "IMM's": ("IMM-mode", {}, lambda p: without_memory(p, "last"), "remember last/"),
     "Adam's": ("DNN-EWC", {"adam": "carried"}, adam_counts, "count of Adam's steps"),
     "own layers": ("DEN", {}, private, "cannot go on with it: its tasks have .*hidden1"),
+    "WSN's masks": ("WSN", {}, lambda p: without_memory(p, "own/bits/2"), "nothing as bits/2/hid"),
+    "a mask too short": (
+        "SupSup",
+        {},
+        lambda p: shortened(p, "own/bits/1/hidden1.weight"),
+        "bits/1",
+    ),
+    "WSN's scores": ("WSN", {}, lambda p: without_memory(p, "score"), "remember score/"),
+    "Piggyback's": ("Piggyback", {}, lambda p: without_memory(p, "own/bits/2"), "nothing as bits"),
+    "PackNet's": ("PackNet", {}, lambda p: without_memory(p, "own/bits/1"), "nothing as bits/1"),
+    "HAT's": ("HAT", {}, lambda p: shortened(p, "own/bits/2/hidden1"), "bits/2/hidden1"),
+    "LoRA's": ("LoRA", {}, lambda p: shortened(p, "own/2/hidden1.weight/a"), "2/hidden1.weight/a"),
+    "APD's gates": ("APD", {}, lambda p: without_memory(p, "own/1/gate"), "nothing as 1/gate"),
+    "APD's weights": (
+        "APD",
+        {"lam1": 0.001},
+        lambda p: shortened(p, "own/2/tau/hidden1.weight"),
+        "task 2 has not one number for each place in hidden1.weight",
+    ),
+    "no reservoir": ("ER", {}, lambda p: without_memory(p, "own"), "it has no reservoir"),
+    "a reservoir with fewer labels": ("ER", {}, lambda p: shortened(p, "own/y"), "reservoir has"),
+    "a reservoir of no task": ("ER", {}, lambda p: filled(p, "own/task", 3.0), "rows of no task"),
+    "labels of no task": ("ER", {}, lambda p: filled(p, "own/y", 2.0), "labels that no task has"),
+    "GPM's directions": ("GPM", {}, lambda p: shortened(p, "own/hidden1"), "directions of hidden1"),
     "a shared column": (
         "DNN-STL",
         {},

@@ -3,6 +3,8 @@
 import copy
 import os
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -36,6 +38,7 @@ from lifelong.learners.baselines import (
     TrainingSettings,
 )
 from lifelong.learners.den import DEN
+from lifelong.learners.registry import METHODS as REGISTERED
 from lifelong.persistence import checkpoint as journal
 from lifelong.persistence.checkpoint import CheckpointError
 from lifelong.persistence.files import LOCK
@@ -110,12 +113,17 @@ def test_a_learn_that_was_stopped_goes_on_to_the_bit(name, tmp_path):
     assert resumed == sum(stage.steps for stage in expected.records[-1].stages) / BUDGET.check_every
 
 
+FAMILY = ["LPF", "LwF", "ER", "GPM", "PackNet", "Piggyback", "SupSup", "WSN", "HAT", "LoRA", "APD"]
+IN_EPOCHS = replace(BUDGET, epochs=8, optimizer="sgd", momentum=0.9, weight_decay=0.01)
 METHODS: dict[str, Callable[[], Learner]] = {
     "EWC": lambda: EWC(small_mlp(), EWCSettings(budget=BUDGET)),
     "SI": lambda: SI(small_mlp(), SISettings(budget=BUDGET)),
     "IMM": lambda: IMM(small_mlp(), IMMSettings(budget=BUDGET)),
     "Progressive": lambda: Progressive(small_mlp(), ProgressiveSettings(budget=BUDGET)),
     "Single": lambda: Single(small_mlp(), TrainingSettings(budget=BUDGET)),
+    **{name: partial(REGISTERED[name].make, small_mlp(), budget=BUDGET) for name in FAMILY},
+    "SGD": lambda: SI(small_mlp(), SISettings(budget=IN_EPOCHS)),
+    "SGD carried": lambda: EWC(small_mlp(), EWCSettings(budget=IN_EPOCHS, adam="carried")),
 }
 
 

@@ -21,7 +21,9 @@ from lifelong.training.loop import (
     solve,
     validation_loss,
 )
+from lifelong.training.optimizer import Passes
 from lifelong.training.penalties import L1Norm
+from lifelong.watching.events import StageBegan, StageEnded
 
 QUICK = Budget(steps=30, batch_size=16, learning_rate=0.02, check_every=10)
 
@@ -139,10 +141,19 @@ def test_a_batch_larger_than_the_data_is_all_of_the_data():
     assert all(torch.equal(found.tensors[n], exact.tensors[n]) for n in exact.tensors)
 
 
-def test_progress_tells_the_stage_and_the_steps():
+def test_who_watches_is_told_the_stage_its_looks_and_its_end():
     told = []
-    solve(problem(), QUICK, random(0), TrainingContext(lambda *what: told.append(what)))
-    assert told == [("a stage", 10, 30), ("a stage", 20, 30), ("a stage", 30, 30)]
+    found = solve(problem(), QUICK, random(0), TrainingContext([told.append]))
+    assert told[0] == StageBegan("a stage", 30)
+    assert told[-1] == StageEnded("a stage", found.record("a stage"))
+    looks = told[1:-1]
+    assert [(look.stage, look.step, look.most_steps) for look in looks] == [
+        ("a stage", step, 30) for step in (0, 10, 20, 30)
+    ]
+    assert [look.best for look in looks] == [
+        min(look.loss for look in looks[: n + 1]) for n in range(4)
+    ]
+    assert looks[-1].best == found.loss
 
 
 def test_several_tasks_count_the_same_however_many_rows_they_have():
@@ -213,3 +224,56 @@ def test_a_whole_number_written_as_a_float_is_refused(setting):
 def test_a_setting_by_its_old_name_is_refused_with_the_new_one(kind, old, new):
     with pytest.raises(SettingError, match=f"has no setting '{old}' any more.* called '{new}'"):
         kind(**{old: 1})
+
+
+BY_SGD = replace(QUICK, optimizer="sgd", momentum=0.9, weight_decay=0.1)
+
+
+def test_sgd_takes_the_steps_of_torch_optim():
+    given = problem()
+    budget = replace(BY_SGD, steps=10, check_every=10)
+    found = solve(given, budget, random(3)).tensors
+    ours = {n: t.clone().requires_grad_() for n, t in given.tensors.items()}
+    theirs = torch.optim.SGD(ours.values(), lr=0.02, momentum=0.9, weight_decay=0.1)
+    rows = Passes(given.objectives[0].train, 16, random(3))
+    for _ in range(10):
+        x, y = next(rows)
+        theirs.zero_grad()
+        given.objectives[0].loss(given.objectives[0].forward(ours, x), y).backward()
+        theirs.step()
+    for name, tensor in found.items():
+        torch.testing.assert_close(tensor, ours[name].detach(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_weight_decay_leaves_what_may_not_move_to_the_bit(optimizer):
+    mask = torch.rand(problem().tensors["hidden1.weight"].shape, generator=random(5)) < 0.5
+    given = problem(movable={"hidden1.weight": mask})
+    budget = replace(QUICK, optimizer=optimizer, weight_decay=0.5)
+    moved = solve(given, budget, random(0)).tensors["hidden1.weight"]
+    assert not (moved != given.tensors["hidden1.weight"])[~mask].any()
+    without = solve(given, replace(budget, weight_decay=0.0), random(0)).tensors["hidden1.weight"]
+    assert not torch.equal(moved, without)
+
+
+@pytest.mark.parametrize(("batch_size", "steps"), [(16, 9), (40, 3), (100, 3)])
+def test_an_epoch_is_one_pass_over_the_rows(batch_size, steps):
+    budget = replace(QUICK, batch_size=batch_size, epochs=3, patience=50)
+    assert len(problem().objectives[0].train) == 40
+    assert solve(problem(), budget, random(0)).steps == steps
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"epochs": 0}, "epochs must be a whole number above 0, or None and finite, not 0"),
+        ({"epochs": 1.5}, "epochs must be a whole number above 0"),
+        ({"optimizer": "lbfgs"}, "optimizer must be one of 'adam', 'sgd', not 'lbfgs'"),
+        ({"optimizer": "sgd", "momentum": 1.0}, "momentum must be 0 or more and below 1"),
+        ({"momentum": 0.9}, "momentum is SGD's, not 0.9 with Adam, which has its own; use"),
+        ({"weight_decay": -1.0}, "weight_decay must be 0 or more"),
+    ],
+)
+def test_a_budget_that_cannot_be_is_refused(changes, says):
+    with pytest.raises(SettingError, match=says):
+        Budget(**changes)

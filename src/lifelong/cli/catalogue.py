@@ -3,18 +3,31 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
 from tyro.conf import Positional, arg
 
 from lifelong.cli.common import Refusal, plainly, print_json, say, two_columns
 from lifelong.printing import Terminal
 
 
-def list_command(json: bool = False) -> None:
+def list_command(
+    what: Annotated[Literal["everything", "methods"], Positional, arg(metavar="methods")] = (
+        "everything"
+    ),
+    /,
+    json: bool = False,
+) -> None:
     """List recipes, methods, metrics, engines, and data sets with whether their files are there.
 
     Args:
+        what: "methods" lists for each method what it is chosen by: whether it forgets, needs the
+            task's name, keeps data or grows, what it stores per task, and where it comes from.
         json: Print the lists as JSON.
     """
+    if what == "methods":
+        _list_methods(json)
+        return
     with plainly():
         from lifelong.evaluation.metrics import METRICS
         from lifelong.experiments.engines import ENGINES
@@ -60,6 +73,21 @@ def list_command(json: bool = False) -> None:
             two_columns("Metrics", {m.name: m.heading for m in METRICS.values()}),
             two_columns("Engines", {e.name: e.about for e in ENGINES.values()}),
         )
+
+
+def _list_methods(json: bool) -> None:
+    with plainly():
+        from lifelong.learners.registry import TRAITS, traits
+
+        if json:
+            print_json([dict(zip(TRAITS, row, strict=True)) for row in traits()])
+            return
+        shown = Table(title="Methods", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+        for column in TRAITS:
+            shown.add_column(column, overflow="fold")
+        for row in traits():
+            shown.add_row(*row)
+        Terminal().print(shown)
 
 
 def data_command(

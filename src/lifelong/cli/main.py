@@ -13,6 +13,7 @@ from tyro.conf import Positional, arg
 
 from lifelong.cli.catalogue import data_command, list_command
 from lifelong.cli.common import Refusal, print_json, say, warn
+from lifelong.cli.deploying import export_command, serve_command
 from lifelong.cli.making import pack_command, run_command, tune_command
 from lifelong.cli.showing import figure_command, reproduce_command, table_command
 from lifelong.cli.tables import compare_command, learn_command, predict_command, score_command
@@ -40,6 +41,8 @@ _app.command(name="tune")(tune_command)
 _app.command(name="pack")(pack_command)
 _app.command(name="data")(data_command)
 _app.command(name="reproduce")(reproduce_command)
+_app.command(name="export")(export_command)
+_app.command(name="serve")(serve_command)
 
 
 class UsageError(ValueError):

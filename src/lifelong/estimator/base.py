@@ -15,9 +15,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from lifelong.estimator.rows import part, repeated
-from lifelong.evaluation.measure import LearnsTogether, load_model
+from lifelong.evaluation.measure import LearnsTogether
 from lifelong.finding import Density, FoundTasks, TaskFinder
 from lifelong.learners.base import Learner
+from lifelong.learners.registry import load_model
 from lifelong.learners.registry import method as method_named
 from lifelong.networks.layout import Architecture
 from lifelong.networks.sequential import Sequential, mlp

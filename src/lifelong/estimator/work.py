@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from lifelong.estimator.base import LifelongEstimator
 from lifelong.estimator.classifier import LifelongClassifier
 from lifelong.estimator.regressor import LifelongRegressor
-from lifelong.evaluation.measure import is_model, load_model
+from lifelong.evaluation.measure import is_model
+from lifelong.learners.registry import load_model
 from lifelong.persistence.models import ModelFileError
 from lifelong.records import TaskRecord
 from lifelong.tables.files import Writer, batches, sample, taken_out

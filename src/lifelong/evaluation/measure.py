@@ -18,13 +18,11 @@ from lifelong.evaluation.metrics import METRICS
 from lifelong.evaluation.results import ResultMatrix
 from lifelong.evaluation.runs import Run, Summary
 from lifelong.learners.base import Learner
-from lifelong.learners.den import DEN
-from lifelong.learners.registry import METHODS
+from lifelong.learners.registry import load_model
 from lifelong.networks.growing import GrowingNetwork
 from lifelong.networks.layout import Architecture
 from lifelong.networks.sharing import Sharing
-from lifelong.persistence.files import MOST, NOT_DECODED, read_file
-from lifelong.persistence.models import MANIFEST, ModelFileError
+from lifelong.persistence.models import MANIFEST
 from lifelong.records import BYTES, StageRecord, TaskRecord
 from lifelong.tasks.streams import Stream
 from lifelong.tasks.task import Task, TaskError
@@ -164,21 +162,6 @@ def is_model(path: Path) -> bool:
     return (path / MANIFEST).is_file()
 
 
-def load_model(path: Path) -> Learner[Any]:
-    """Load a saved model of any method."""
-    try:
-        method = msgspec.json.decode(read_file(path / MANIFEST, most=MOST), type=_Named).method
-    except (OSError, *NOT_DECODED):
-        method = DEN.method  # raises the right error
-    known = {row.learner.method: row.learner for row in METHODS.values()}
-    if method not in known:
-        raise ModelFileError(
-            f"{path}: holds a {method}, which this release does not know; it knows "
-            + ", ".join(known)
-        )
-    return known[method].load(path)
-
-
 def versions() -> dict[str, str]:
     """Versions of the packages that results may depend on."""
     packages = ("lifelong", "torch", "numpy", "scikit-learn")
@@ -193,13 +176,6 @@ class _Outcome:
     scores: dict[str, tuple[float, ...]]
     results: ResultMatrix | None
     seconds: float
-
-
-@final
-class _Named(msgspec.Struct):
-    """The member of a manifest that names the method."""
-
-    method: str
 
 
 def _run(

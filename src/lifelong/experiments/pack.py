@@ -1,7 +1,7 @@
 """Pack finished runs into one compressed file per data set; migrate runs of version 0.1."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -91,16 +91,26 @@ def _packs(directory: Path) -> list[Path]:
 
 def _found(directory: Path) -> _Found:
     files: dict[Path, StoredRun] = {}
+    together: list[StoredRun] = []
     left_out: list[str] = []
     for file in sorted((directory / RUNS).glob("*/*.json")):
         try:
             files[file] = carried_over(read(file))
         except (StoredError, MethodError) as error:
             left_out.append(f"{file}: {error}" if isinstance(error, MethodError) else str(error))
-    packs = [read_pack(file) for file in _packs(directory)]
-    left_out += [line for each in packs for line in each.damaged]
-    runs = tuple(carried_over(run) for each in packs for run in each.runs.values())
-    return _Found(files, runs, tuple(left_out))
+    for file in _packs(directory):
+        found = read_pack(file)
+        left_out += found.damaged
+        together += [_carried_over_if_known(run) for run in found.runs.values()]
+    return _Found(files, tuple(together), tuple(left_out))
+
+
+def _carried_over_if_known(stored: StoredRun) -> StoredRun:
+    """A packed run of a method that is not installed here stays as it is."""
+    try:
+        return carried_over(stored)
+    except MethodError:
+        return stored
 
 
 def _write(out: Path, data: str, runs: Mapping[str, StoredRun]) -> Path:
@@ -121,7 +131,9 @@ def carried_over(stored: StoredRun) -> StoredRun:
     kind = method_named(experiment.configuration.method).learner.settings_type
 
     def current(settings: Mapping[str, Any]) -> dict[str, Any]:
-        complete = msgspec.convert(with_new_names(settings, kind), kind)
+        found = msgspec.convert(with_new_names(settings, kind), kind)
+        # Made anew, because msgspec leaves the defaults of what is missing out of the object.
+        complete = replace(found, budget=replace(found.budget))
         return msgspec.json.decode(msgspec.json.encode(complete), type=dict[str, Any])
 
     settings = current(experiment.configuration.settings)

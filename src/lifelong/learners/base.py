@@ -8,7 +8,7 @@ from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import ClassVar, Generic, Protocol, Self, TypeVar, final
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeAlias, TypeVar, final
 
 import msgspec
 import numpy as np
@@ -17,7 +17,12 @@ from rich.progress import Progress as Bars
 from rich.progress import TextColumn
 from torch import Tensor, nn
 
-from lifelong.networks.growing import GrowingNetwork, LearnedTask, nonzero, parameters
+from lifelong.networks.growing import (
+    GrowingNetwork,
+    LearnedTask,
+    nonzero,
+    parameters,
+)
 from lifelong.networks.layout import Architecture, NetworkError, Tensors
 from lifelong.networks.traced.architecture import Traced
 from lifelong.persistence.checkpoint import Checkpoint
@@ -35,7 +40,8 @@ from lifelong.tasks.task import (
     plain_tensor,
 )
 from lifelong.training.budget import SettingError, with_new_names
-from lifelong.training.loop import Progress, TrainingContext, TrainingError
+from lifelong.training.loop import TrainingContext, TrainingError
+from lifelong.watching.events import Event, TaskBegan, TaskEnded, TaskFailed, Validated, Watcher
 
 CHUNK = 4096  # rows predicted at once, to bound memory
 FEW = 256  # rows that frozen parts compute at once
@@ -65,6 +71,10 @@ class Predictor(Protocol):
 
     def multiply_adds(self) -> int: ...
 
+    def with_tensors(self, tensors: Tensors) -> "Predictor":
+        """The same function of other tensors, under the same names."""
+        ...
+
 
 class Learner(ABC, Generic[S]):
     """A network that learns tasks one after another.
@@ -74,6 +84,7 @@ class Learner(ABC, Generic[S]):
     """
 
     method: ClassVar[str]  # name in the paper; stored in saved models
+    keeps_statistics: ClassVar[bool] = True  # whether it takes networks with running statistics
     settings_type: type[S]
 
     def __init__(
@@ -86,11 +97,18 @@ class Learner(ABC, Generic[S]):
         progress: bool = False,
     ) -> None:
         _require_architecture(architecture)
+        if architecture.layout.buffers and not self.keeps_statistics:
+            raise NetworkError(
+                f"{self.method} takes networks without running statistics, but this one has "
+                f"{architecture.layout.buffers[0]}; use group or layer normalisation, freeze that "
+                "part, or take another method"
+            )
         self.settings = settings if settings is not None else self.settings_type()
         self.seed = int(seed) if isinstance(seed, np.integer) else seed
         _require_storable(self.settings, self.seed)
         self.device = usable_device(device)
         self.progress = progress
+        self._watchers: tuple[Watcher, ...] = ()
         self._learned = _Learned(GrowingNetwork(architecture), ())
         self.attached: Attached | None = None  # what a front end saves with the model
         self._learning = False
@@ -179,10 +197,20 @@ class Learner(ABC, Generic[S]):
         if as_of is not None:
             kept = served.tensors
             return Capacity(parameters(kept), nonzero(kept), served.multiply_adds())
-        stored = self.network.stored()
-        kept = {n: tensor for n, tensor in stored.items() if tensor.dtype != torch.uint8}
+        stored = {**self.network.stored(), **self._serving_memory()}
+        kept = {n: tensor for n, tensor in stored.items() if tensor.is_floating_point()}
         size = sum(tensor.nbytes for tensor in stored.values())
         return Capacity(parameters(kept), nonzero(kept), served.multiply_adds(), size)
+
+    @final
+    def learning_bytes(self) -> int:
+        """Bytes of what is kept only to learn the next task, such as the importance of weights."""
+        serving = self._serving_memory()
+        return sum(t.nbytes for name, t in self.network.memory.items() if name not in serving)
+
+    def _serving_memory(self) -> Tensors:
+        """The part of the network's memory that predictions need."""
+        return {}
 
     @final
     def relative_capacity(self) -> float:
@@ -261,9 +289,18 @@ class Learner(ABC, Generic[S]):
             device=self.device,
             progress=self.progress,
         )
-        other._learned = self._learned
+        other._learned, other._watchers = self._learned, self._watchers
         other.attached = self.attached
         return other
+
+    @final
+    def watch(self, watcher: Watcher) -> None:
+        """From now on tell this function what happens while tasks are learned.
+
+        See `lifelong.watching`. An exception that it raises ends the learning, which then changes
+        nothing.
+        """
+        self._watchers = (*self._watchers, watcher)
 
     def _require_usable(self) -> None:
         """Refuse, by a `NetworkError`, a network from a file that this method would not have made.
@@ -293,6 +330,24 @@ class Learner(ABC, Generic[S]):
     def tasks(self) -> tuple[str, ...]:
         """Names of the tasks learned, in order."""
         return tuple(known.name for known in self.network.tasks)
+
+    def __repr__(self) -> str:
+        network = self.network
+        widths = {group: len(born) for group, born in network.born.items()}
+        units = ", ".join(
+            f"{group} {widths.get(group, base)}"
+            for group, base in network.architecture.layout.groups.items()
+        )
+        size = parameters(network.everything())
+        return (
+            f"<{self.method}: {_listed(self.tasks)}; inputs {network.architecture.layout.inputs}, "
+            f"{units}; {size:,} parameters; seed {self.seed}>"
+        )
+
+    @final
+    def predictor(self, task: str) -> tuple[LearnedTask, Predictor]:
+        """What a task's outputs mean, and the network that serves it."""
+        return self._serve(task)
 
     def _serve(self, task: str) -> tuple[LearnedTask, Predictor]:
         network = self.network
@@ -340,7 +395,7 @@ class Learner(ABC, Generic[S]):
     def _context(
         self, what: str, tasks: Sequence[Task], checkpoint: str | Path | None
     ) -> Iterator[TrainingContext]:
-        """Claim the learner, and set up progress bar and checkpoint for one learning."""
+        """Claim the learner, and set up watchers and checkpoint for one learning."""
         with ExitStack() as held:
             held.enter_context(self._claimed())
             # The caller may have turned gradients off.
@@ -348,16 +403,20 @@ class Learner(ABC, Generic[S]):
             held.enter_context(torch.enable_grad())
             held.enter_context(_in_float32(self.device))
             title = tasks[0].name if len(tasks) == 1 else "all tasks"
-            progress = held.enter_context(_progress_bar(title)) if self.progress else None
-            if checkpoint is None:
-                yield TrainingContext(progress)
-                return
-            about = self._about(what, tasks)
-            saved = held.enter_context(Checkpoint.at(Path(checkpoint), about))
+            bar = (held.enter_context(_progress_bar(title)),) if self.progress else ()
+            saved = None
+            if checkpoint is not None:
+                about = self._about(what, tasks)
+                saved = held.enter_context(Checkpoint.at(Path(checkpoint), about))
+            context = TrainingContext((*bar, *self._watchers), saved, title)
+            number = len(self.tasks) + 1 if len(tasks) == 1 else len(tasks)
+            context.tell(TaskBegan(self.method, title, number))
             try:
-                yield TrainingContext(progress, saved)
-            except TrainingError:
-                saved.remove()  # resuming would end in the same error
+                yield context
+            except BaseException as error:
+                if saved is not None and isinstance(error, TrainingError):
+                    saved.remove()  # resuming would end in the same error
+                context.tell(TaskFailed(self.method, title, str(error) or type(error).__name__))
                 raise
 
     @contextmanager
@@ -388,6 +447,9 @@ class Learner(ABC, Generic[S]):
             )
         if context.checkpoint is not None:
             context.checkpoint.complete()
+        units = {group: len(born) for group, born in network.born.items()}
+        size, count = parameters(network.everything()), len(network.tasks)
+        context.tell(TaskEnded(self.method, context.task, count, units, size))
         # One assignment, so that another thread sees the state before or after, never a mixture.
         self._learned = _Learned(network, records)
         self._unsaved = context.checkpoint
@@ -425,6 +487,9 @@ class Learner(ABC, Generic[S]):
         return inputs
 
 
+AnyLearner: TypeAlias = Learner[Any]  # of whatever method
+
+
 def _in_float32(device: torch.device) -> AbstractContextManager[object]:
     """Who calls may have turned autocast on: it would round to half precision on the way."""
     if not torch.is_autocast_enabled(device.type):
@@ -450,6 +515,15 @@ def _require_storable(settings: object, seed: int) -> None:
             f"settings must be plain numbers, words and lists, for a model file to hold them: "
             f"{error}; use float(...), int(...) or list(...)"
         ) from error
+
+
+def _listed(tasks: Sequence[str], most: int = 5) -> str:
+    """The last few by name; their escapes make them safe to print."""
+    if not tasks:
+        return "no task yet"
+    named = ", ".join(repr(task if len(task) <= 40 else f"{task[:40]}…") for task in tasks[-most:])
+    count = f"{len(tasks)} task{'s'[: len(tasks) > 1]}"
+    return f"{count}, {'… ' if len(tasks) > most else ''}{named}"
 
 
 def _require_architecture(architecture: object) -> None:
@@ -529,13 +603,15 @@ _LINKS: Mapping[Kind, Callable[[Tensor], Tensor]] = {
 
 
 @contextmanager
-def _progress_bar(task: str) -> Iterator[Progress]:
+def _progress_bar(task: str) -> Iterator[Watcher]:
     title = TextColumn("{task.description}", markup=False)
     columns = (title, *Bars.get_default_columns()[1:])
     with Bars(*columns, console=Terminal(), transient=True) as bars:
         bar = bars.add_task(task)
 
-        def show(stage: str, done: int, most: int) -> None:
-            bars.update(bar, description=stage, completed=done, total=most)
+        def show(event: Event) -> None:
+            if isinstance(event, Validated):
+                most = event.most_steps
+                bars.update(bar, description=event.stage, completed=event.step, total=most)
 
         yield show

@@ -5,34 +5,60 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, final
 
+import msgspec
 import torch
 
-from lifelong.learners.base import Learner
+from lifelong.learners.base import AnyLearner, Learner
 from lifelong.learners.baselines import (
+    APD,
+    ER,
     EWC,
+    GPM,
+    HAT,
     IMM,
     L1,
     L2,
+    LPF,
     SI,
+    WSN,
+    APDSettings,
+    ERSettings,
     EWCSettings,
     Finetuning,
+    GPMSettings,
+    HATSettings,
     IMMSettings,
     Joint,
     L1Settings,
     L2Settings,
+    LoRA,
+    LoRASettings,
+    LPFSettings,
+    LwF,
+    LwFSettings,
+    PackNet,
+    PackNetSettings,
+    Piggyback,
+    PiggybackSettings,
     Progressive,
     ProgressiveSettings,
     SequentialSettings,
     Single,
     SISettings,
+    SupSup,
+    SupSupSettings,
     TrainingSettings,
+    WSNSettings,
 )
 from lifelong.learners.den import DEN, Settings, variants
 from lifelong.looks import LOOKS, Look
 from lifelong.networks.layout import Architecture
+from lifelong.persistence.files import MOST, NOT_DECODED, read_file
+from lifelong.persistence.models import MANIFEST, ModelFileError
 from lifelong.plugins import Registry
 from lifelong.training.budget import Budget, SettingError
 
@@ -69,6 +95,12 @@ class Method:
         space: the settings that tuning searches, with their ranges. The learning rate and the
             budget are never searched: they are the same for all methods.
         look: colour and marker in the figures; if None, derived from the name.
+        forgets: whether a later task can change what it answers for an earlier one. If not, answers
+            are the same to the bit, however many tasks follow.
+        keeps_data: whether it keeps rows of earlier tasks, or needs all of them at once.
+        grows: whether the network gets more units or weights with tasks, besides masks and heads.
+        per_task: what one more task adds to what predictions need.
+        checked: what it was checked against.
     """
 
     name: str
@@ -81,6 +113,21 @@ class Method:
     like: str = ""
     space: Mapping[str, Range] = field(default_factory=dict)
     look: Look | None = None
+    forgets: bool = True
+    keeps_data: bool = False
+    grows: bool = False
+    per_task: str = "a head"
+    checked: str = ""
+
+    @property
+    def needs_task(self) -> bool:
+        """Whether every prediction must name its task: a method with one head for all does not."""
+        return "heads" not in self.settings_names
+
+    @property
+    def settings_names(self) -> tuple[str, ...]:
+        """Names of its settings."""
+        return tuple(self.settings().__dataclass_fields__)
 
     @property
     def tuned_as(self) -> str:
@@ -93,7 +140,7 @@ class Method:
         """The method's settings with these changes."""
         settings = self.settings()
         given = {**({} if budget is None else {"budget": budget}), **changes}
-        known = list(settings.__dataclass_fields__)
+        known = list(self.settings_names)
         for name in given:
             if name not in known:
                 raise SettingError(f"{self.name} has no setting {name!r}; it has {known}")
@@ -128,6 +175,10 @@ _TABLE = (
         DEN_PAPER,
         space={"mu": _MU, "head_l1": _HEAD, "gamma": _GAMMA, "sigma": Range(0.01, 0.3)},
         look=Look("#d55e00", "o", "-", 2.0),
+        forgets=False,
+        grows=True,
+        per_task="new units and a head",
+        checked="the paper's figures",
     ),
     Method(
         "DEN-Finetune",
@@ -138,6 +189,11 @@ _TABLE = (
         finetunes=True,
         like="DEN",
         look=Look("#cc79a7", "*", "-"),
+        forgets=True,
+        keeps_data=True,
+        grows=True,
+        per_task="new units and a head",
+        checked="the paper's figures",
     ),
     Method(
         "DEN-W",
@@ -148,6 +204,9 @@ _TABLE = (
         in_paper=False,
         space={"mu": _MU, "head_l1": _HEAD, "keep": Range(0.01, 0.2)},
         look=Look("#b2182b", "X", "-"),
+        forgets=False,
+        grows=True,
+        per_task="changed weights, new units and a head",
     ),
     Method(
         "DEN-auto",
@@ -158,6 +217,9 @@ _TABLE = (
         in_paper=False,
         space={"mu": _MU, "head_l1": _HEAD},
         look=Look("#d6201f", "o", "-", 2.4),
+        forgets=False,
+        grows=True,
+        per_task="changed weights, new units and a head",
     ),
     Method(
         "DEN (paper)",
@@ -167,6 +229,8 @@ _TABLE = (
         DEN_PAPER,
         space={"mu": _MU, "head_l1": _HEAD, "gamma": _GAMMA, "sigma": Range(0.01, 10.0)},
         look=Look("#7a3e00", "o", ":"),
+        grows=True,
+        per_task="new units and a head",
     ),
     Method(
         "DNN-STL",
@@ -176,6 +240,9 @@ _TABLE = (
         DEN_PAPER,
         space={"mu": _MU},
         look=Look("#000000", "s", (0, (4, 2))),
+        forgets=False,
+        grows=True,
+        per_task="a network",
     ),
     Method(
         "DNN-MTL",
@@ -185,6 +252,7 @@ _TABLE = (
         DEN_PAPER,
         space={"mu": _MU},
         look=Look("#7f7f7f", "D", (0, (4, 2))),
+        keeps_data=True,
     ),
     Method(
         "DNN",
@@ -194,6 +262,7 @@ _TABLE = (
         DEN_PAPER,
         space={"mu": _MU},
         look=Look("#b8a11f", "x", ":"),
+        checked="published accuracies",
     ),
     Method(
         "DNN-L1",
@@ -221,6 +290,7 @@ _TABLE = (
         "Kirkpatrick et al., PNAS 2017",
         space={"mu": _MU, "strength": Range(1.0, 1e4)},
         look=Look("#56b4e9", "P", "-"),
+        checked="published accuracies",
     ),
     Method(
         "SI",
@@ -231,6 +301,7 @@ _TABLE = (
         in_paper=False,
         space={"mu": _MU, "strength": Range(1e-3, 10.0)},
         look=Look("#4c6a92", "h", "-."),
+        checked="published accuracies",
     ),
     Method(
         "IMM-mean",
@@ -260,6 +331,9 @@ _TABLE = (
         "Rusu et al., 2016",
         space={"mu": _MU},
         look=Look("#009e73", "d", "-"),
+        forgets=False,
+        grows=True,
+        per_task="a column",
     ),
     Method(
         "L2-Selective",
@@ -278,6 +352,8 @@ _TABLE = (
         DEN_PAPER,
         space={"mu": _MU, "head_l1": _HEAD},
         look=Look("#9b7fd4", "s", "-"),
+        grows=True,
+        per_task="new units and a head",
     ),
     Method(
         "DEN-Constant-20",
@@ -287,6 +363,8 @@ _TABLE = (
         DEN_PAPER,
         space={"mu": _MU, "head_l1": _HEAD},
         look=Look("#5f3dc4", "D", "-"),
+        grows=True,
+        per_task="new units and a head",
     ),
     Method(
         "DEN-Dynamic",
@@ -296,6 +374,8 @@ _TABLE = (
         DEN_PAPER,
         space={"mu": _MU, "head_l1": _HEAD, "gamma": _GAMMA},
         look=Look("#f0308a", "p", "-"),
+        grows=True,
+        per_task="new units and a head",
     ),
     Method(
         "DEN-No-Stamp",
@@ -305,6 +385,135 @@ _TABLE = (
         DEN_PAPER,
         like="DEN",
         look=Look("#882255", "o", (0, (2, 1))),
+        grows=True,
+        per_task="new units and a head",
+    ),
+    Method(
+        "LPF",
+        "the first network, frozen, and a linear head per task",
+        LPF,
+        LPFSettings,
+        "the usual floor; features as in Razavian et al., CVPR workshops 2014",
+        in_paper=False,
+        space={"mu": _MU},
+        look=Look("#999999", "_", ":"),
+        forgets=False,
+    ),
+    Method(
+        "LwF",
+        "old answers on new rows are kept by distillation",
+        LwF,
+        LwFSettings,
+        "Li and Hoiem, ECCV 2016",
+        in_paper=False,
+        space={"mu": _MU, "strength": Range(0.1, 10.0)},
+        look=Look("#44aa99", "8", "-."),
+    ),
+    Method(
+        "ER",
+        "some rows of each task are kept and trained on again",
+        ER,
+        ERSettings,
+        "Chaudhry et al., 2019",
+        in_paper=False,
+        space={"mu": _MU},
+        look=Look("#117733", "H", "-."),
+        keeps_data=True,
+    ),
+    Method(
+        "GPM",
+        "steps only across the directions of earlier inputs",
+        GPM,
+        GPMSettings,
+        "Saha, Garg and Roy, ICLR 2021",
+        in_paper=False,
+        space={"mu": _MU, "threshold": Range(0.9, 0.999)},
+        look=Look("#332288", "X", "-."),
+    ),
+    Method(
+        "PackNet",
+        "prune, freeze, reuse: each weight belongs to one task",
+        PackNet,
+        PackNetSettings,
+        "Mallya and Lazebnik, CVPR 2018",
+        in_paper=False,
+        space={"share": Range(0.05, 0.75)},
+        look=Look("#ddaa33", "s", "--"),
+        forgets=False,
+        per_task="log2 of the tasks in bits per weight, biases and head",
+    ),
+    Method(
+        "Piggyback",
+        "a mask per task over the first task's weights",
+        Piggyback,
+        PiggybackSettings,
+        "Mallya, Davis and Lazebnik, ECCV 2018",
+        in_paper=False,
+        space={"initial": Range(0.005, 0.05)},
+        look=Look("#aa4499", "v", "--"),
+        forgets=False,
+        per_task="1 bit per weight, biases and head",
+    ),
+    Method(
+        "SupSup",
+        "a mask per task over random weights",
+        SupSup,
+        SupSupSettings,
+        "Wortsman et al., NeurIPS 2020",
+        in_paper=False,
+        space={"share": Range(0.05, 0.75)},
+        look=Look("#88ccee", "^", "--"),
+        forgets=False,
+        per_task="1 bit per weight, biases and head",
+    ),
+    Method(
+        "WSN",
+        "a mask per task; used weights are frozen and reused",
+        WSN,
+        WSNSettings,
+        "Kang et al., ICML 2022",
+        in_paper=False,
+        space={"share": Range(0.03, 0.75)},
+        look=Look("#cc6677", "D", "--"),
+        forgets=False,
+        per_task="1 bit per weight, biases and head",
+    ),
+    Method(
+        "HAT",
+        "a mask of units per task, learned by hard attention",
+        HAT,
+        HATSettings,
+        "Serrà et al., ICML 2018",
+        in_paper=False,
+        space={"c": Range(0.05, 5.0), "s_max": Range(50.0, 800.0)},
+        look=Look("#6699cc", "P", "--"),
+        forgets=False,
+        per_task="1 bit per unit, biases and head",
+    ),
+    Method(
+        "LoRA",
+        "the first network plus low-rank changes per task",
+        LoRA,
+        LoRASettings,
+        "after Hu et al., ICLR 2022",
+        in_paper=False,
+        space={"scale": Range(0.25, 8.0)},
+        look=Look("#bb5566", "h", "--"),
+        forgets=False,
+        grows=True,
+        per_task="low-rank factors, biases and head",
+    ),
+    Method(
+        "APD",
+        "shared weights plus sparse ones per task",
+        APD,
+        APDSettings,
+        "Yoon, Kim, Yang and Hwang, ICLR 2020",
+        in_paper=False,
+        space={"lam1": Range(0.002, 0.5), "lam2": Range(1.0, 1e4)},
+        look=Look("#004488", "*", "--"),
+        grows=True,
+        per_task="sparse weights, biases and head",
     ),
 )
 
@@ -319,6 +528,31 @@ register_method = METHODS.add
 method = METHODS.named
 
 
+@final
+class _Named(msgspec.Struct):
+    """The member of a manifest that names the method."""
+
+    method: str
+
+
+def load_model(
+    path: str | Path, *, device: str | torch.device = "cpu", progress: bool = False
+) -> AnyLearner:
+    """Load a saved model of any method."""
+    place = Path(path)
+    try:
+        method = msgspec.json.decode(read_file(place / MANIFEST, most=MOST), type=_Named).method
+    except (OSError, *NOT_DECODED):
+        method = DEN.method  # raises the right error
+    known = {row.learner.method: row.learner for row in METHODS.values()}
+    if method not in known:
+        raise ModelFileError(
+            f"{path}: holds a {method}, which this release does not know; it knows "
+            + ", ".join(known)
+        )
+    return known[method].load(place, device=device, progress=progress)
+
+
 def markdown() -> str:
     """The table as docs/baselines.md shows it."""
     head = "| method | what it is | code | from | in the paper |\n|---|---|---|---|---|\n"
@@ -327,3 +561,36 @@ def markdown() -> str:
         f"| {row.citation} | {'yes' if row.in_paper else 'no'} |"
         for row in METHODS.values()
     )
+
+
+TRAITS = (
+    "method",
+    "forgets",
+    "needs the task's name",
+    "keeps data",
+    "grows",
+    "stored per task",
+    "from",
+    "checked against",
+)
+
+
+def traits() -> list[tuple[str, ...]]:
+    """What a user chooses a method by: one row per method, with the columns of `TRAITS`."""
+
+    def say(holds: bool) -> str:
+        return "yes" if holds else "no"
+
+    return [
+        (
+            row.name,
+            say(row.forgets),
+            say(row.needs_task),
+            say(row.keeps_data),
+            say(row.grows),
+            row.per_task,
+            row.citation,
+            row.checked,
+        )
+        for row in METHODS.values()
+    ]

@@ -32,6 +32,14 @@ class Columns:
             if number == len(self.columns) or name not in HEAD
         }
 
+    def with_tensors(self, tensors: Tensors) -> "Columns":
+        """The same columns with other tensors, under the names of `tensors`."""
+        columns: list[dict[str, Tensor]] = [{} for _ in self.columns]
+        for name, tensor in tensors.items():
+            number, _, own = name.partition(".")
+            columns[int(number) - 1][own] = tensor
+        return Columns(self.architecture, tuple(columns))
+
     def logits(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """With a generator, the last column in training mode."""
         if isinstance(self.architecture, Sequential):

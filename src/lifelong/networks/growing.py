@@ -31,6 +31,7 @@ from lifelong.tasks.task import Kind, Task
 
 ROOT = 0  # number of the untrained network, as a parent
 OWN = "own/"  # prefix of tensors in a method's memory that belong to no shared tensor
+BITS = "own/bits/"  # of those, masks: eight entries to a byte
 
 
 @final
@@ -165,8 +166,9 @@ class GrowingNetwork:
             shared takes no space but for units that were born later.
         memory: what a method keeps of earlier tasks to learn the next one, such as the importance
             of each weight. A name is a word and the shared tensor whose shape it has, as in
-            "importance/hidden1.weight"; or begins with "own/", for any shape. Predictions do not
-            need it.
+            "importance/hidden1.weight"; or begins with "own/", for any shape. Predictions need it
+            only if the method says so, as for the masks of its tasks, whose names begin with
+            "own/bits/" and which are packed into bytes.
     """
 
     architecture: Architecture
@@ -222,11 +224,16 @@ class GrowingNetwork:
         """The network as of task `number`: a prefix of every axis, and the task's own head.
 
         The prefixes are contiguous, so that rounding does not depend on what was appended since.
-        A few views are cached.
+        """
+        return self.view(number, self._prefix)
+
+    def view(self, number: int, make: Callable[[int], Network]) -> Network:
+        """The network of task `number` as `make` makes it. A few views are cached, so a network has
+        one kind of view only.
         """
         found = self._as_of.get(number)
         if found is None:
-            found = self._prefix(number)
+            found = make(number)
             if len(self._as_of) >= 4:
                 self._as_of.clear()
             self._as_of[number] = found

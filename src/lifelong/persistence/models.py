@@ -18,7 +18,14 @@ import torch
 from torch import Tensor, nn
 
 from lifelong.networks.adapted import Adapted, AdaptedData, from_module
-from lifelong.networks.growing import OWN, ROOT, GrowingNetwork, LearnedTask, root_tensors
+from lifelong.networks.growing import (
+    BITS,
+    OWN,
+    ROOT,
+    GrowingNetwork,
+    LearnedTask,
+    root_tensors,
+)
 from lifelong.networks.layout import Architecture, NetworkError, put
 from lifelong.networks.patches import Patch, apply, old_region
 from lifelong.networks.sequential import (
@@ -63,6 +70,7 @@ ATTACHED = "attached/"  # prefix of tensors that are not the network's
 MOST_UNTRAINED = 64  # entries of a network that is kept as its seed, per byte of its file
 _PATCH, _PLACES, _VALUES = "patch/", "/places", "/values"
 _CONSTANT = "constant/"
+_MASK = f"memory/{BITS}"  # start of the name of a packed mask
 _TENSORS = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
 
 
@@ -300,10 +308,6 @@ def _taken(manifest: Manifest, tensors: dict[str, Tensor]) -> Attached | None:
 
 def _files(path: Path, tries: int = 10) -> tuple[bytes, Manifest, dict[str, Tensor]]:
     """Manifest and tensors of the same save."""
-    if path.is_dir() and not (path / MANIFEST).exists() and not (path / MANIFEST).is_symlink():
-        raise ModelFileError(
-            f"{path}: not a saved model: it has no {MANIFEST}; give a directory that `save` wrote"
-        )
     content = _content(path / MANIFEST, most=MOST)
     manifest = _decoded(path / MANIFEST, content)
     try:
@@ -386,8 +390,8 @@ def _read_tensors(file: Path, manifest: Manifest) -> dict[str, Tensor]:
 
 def _least_size(name: str) -> int:
     """Bytes that an entry of this tensor takes at least."""
-    if name.startswith(_CONSTANT):
-        return 1  # such as a mask
+    if name.startswith((_MASK, _CONSTANT)):
+        return 1  # a constant may be a mask too
     return 4 if not name.startswith(_PATCH) else 1 if name.endswith(_PLACES) else 2
 
 
@@ -395,6 +399,11 @@ def _content(file: Path, *, size: int | None = None, most: int | None = None) ->
     try:
         return read_file(file, size, most)
     except OSError as error:
+        if file.name == MANIFEST and isinstance(error, FileNotFoundError | NotADirectoryError):
+            raise ModelFileError(
+                f"{file.parent}: not a saved model: it has no {MANIFEST}; give the directory that "
+                "`save` wrote"
+            ) from error
         raise ModelFileError(f"{file}: cannot be read: {error.strerror}") from error
     except MemoryError as error:
         raise ModelFileError(f"{file}: larger than the memory that there is") from error
@@ -605,7 +614,8 @@ def _check_shapes(network: GrowingNetwork, private_shape: PrivateShape) -> None:
     for name, tensor in network.memory.items():
         free = tensor.ndim == 0 or name.startswith(OWN)  # a count, or of the method's own shape
         about = tensor if free else network.shared[name.rpartition("/")[2]]
-        _check_shape(tensor, tuple(about.shape), name)
+        dtype = torch.uint8 if name.startswith(BITS) else torch.float32
+        _check_shape(tensor, tuple(about.shape), name, dtype)
 
 
 def _check_patch(network: GrowingNetwork, number: int, name: str, patch: Patch) -> None:
@@ -620,10 +630,13 @@ def _require_finite(patch: Patch, name: str) -> None:
         raise NetworkError(f"a patch of {name} holds numbers that are not finite")
 
 
-def _check_shape(tensor: Tensor, expected: tuple[int, ...], name: str) -> None:
-    if tuple(tensor.shape) != expected or tensor.dtype != torch.float32:
+def _check_shape(
+    tensor: Tensor, expected: tuple[int, ...], name: str, dtype: torch.dtype = torch.float32
+) -> None:
+    if tuple(tensor.shape) != expected or tensor.dtype != dtype:
+        wanted = str(dtype).removeprefix("torch.")
         raise NetworkError(
-            f"{name} is {tensor.dtype} of shape {tuple(tensor.shape)}, not float32 of {expected}"
+            f"{name} is {tensor.dtype} of shape {tuple(tensor.shape)}, not {wanted} of {expected}"
         )
     if not bool(torch.isfinite(tensor).all()):
         raise NetworkError(f"{name} holds numbers that are not finite")

@@ -82,6 +82,8 @@ def _listed(names: Sequence[str], most: int = 12) -> str:
 
 def read_table(given: Any, where: str = "X") -> Table:
     """A table from an array, or a frame of pandas, polars, Arrow or whatever narwhals knows."""
+    if isinstance(given, Table):
+        return given
     if hasattr(given, "toarray") and hasattr(given, "nnz"):
         raise TableError(f"{where}: sparse input is not supported; give X.toarray()")
     if hasattr(given, "collect") and not hasattr(given, "to_numpy"):

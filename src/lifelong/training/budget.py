@@ -2,9 +2,10 @@
 
 import sys
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
-from typing import Any, TypeVar, final
+from math import ceil
+from typing import Any, Literal, TypeVar, final
 
 import numpy as np
 
@@ -91,11 +92,16 @@ class Budget:
     Attributes:
         steps: maximum number of steps.
         batch_size: rows per step; all rows if there are fewer.
-        learning_rate: of Adam, and the step size of the proximal maps.
+        learning_rate: of the optimiser, and the step size of the proximal maps.
         check_every: steps between two validations.
         patience: validations without improvement before the learning rate decays.
         lr_decays: number of decays; training ends when patience runs out after the last one.
         lr_decay: factor by which the learning rate is multiplied.
+        epochs: passes over the rows in place of `steps`; if it is None, `steps` holds. Of several
+            tasks together, passes over the largest.
+        optimizer: "adam", or "sgd" with this `momentum`.
+        momentum: of SGD.
+        weight_decay: times each entry that may move, added to its gradient.
     """
 
     steps: int = 6000
@@ -105,6 +111,10 @@ class Budget:
     patience: int = 5
     lr_decays: int = 1
     lr_decay: float = 0.3
+    epochs: int | None = None
+    optimizer: Literal["adam", "sgd"] = "adam"
+    momentum: float = 0.0
+    weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
         plain_numbers(self)
@@ -117,6 +127,23 @@ class Budget:
         )
         require("learning_rate", self.learning_rate, "above 0", lambda v: v > 0)
         require("lr_decay", self.lr_decay, "above 0 and below 1", lambda v: 0 < v < 1)
+        if self.epochs is not None:
+            whole = "a whole number above 0, or None"
+            require("epochs", self.epochs, whole, lambda v: _whole(v) and v > 0)
+        require_one_of("optimizer", self.optimizer, ("adam", "sgd"))
+        require("momentum", self.momentum, "0 or more and below 1", lambda v: 0 <= v < 1)
+        require("weight_decay", self.weight_decay, "0 or more", lambda v: v >= 0)
+        if self.momentum and self.optimizer == "adam":
+            raise SettingError(
+                f"momentum is SGD's, not {self.momentum!r} with Adam, which has its own; use "
+                "optimizer='sgd', or momentum=0"
+            )
+
+    def in_steps(self, rows: int) -> "Budget":
+        """The same budget for a training on so many rows, with its epochs as steps."""
+        if self.epochs is None:
+            return self
+        return replace(self, steps=self.epochs * ceil(rows / self.batch_size), epochs=None)
 
 
 def require_one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -1,9 +1,10 @@
 """The training loop: the only place with an optimiser.
 
-`solve` minimises the mean loss over rows plus penalties. Each step is an Adam step on the gradient
-of the loss, then the proximal map of each penalty with the learning rate as step size, which makes
-zeros exact. Adam rescales each coordinate and the map does not, so the strength of a penalty is
-relative to a gradient of typical size, whatever the scale of the loss.
+`solve` minimises the mean loss over rows plus penalties. Each step is a step of Adam, or of SGD if
+the budget says so, on the gradient of the loss; then the proximal map of each penalty with the
+learning rate as step size, which makes zeros exact. Adam rescales each coordinate and the map does
+not, so the strength of a penalty is relative to a gradient of typical size, whatever the scale of
+the loss.
 A quadratic pull towards old weights is smooth: its gradient is added to that of the loss before
 Adam, so that both are rescaled alike.
 
@@ -27,7 +28,14 @@ from lifelong.persistence.checkpoint import Checkpoint, StageSnapshot
 from lifelong.records import StageRecord
 from lifelong.tasks.task import Examples, Kind
 from lifelong.training.budget import Budget
-from lifelong.training.optimizer import Adam, Batches, Best, Passes, gradient_of, under
+from lifelong.training.optimizer import (
+    Batches,
+    Best,
+    Passes,
+    gradient_of,
+    optimizer_for,
+    under,
+)
 from lifelong.training.penalties import Penalty, Quadratic
 from lifelong.training.snapshots import (
     LoopState,
@@ -39,9 +47,9 @@ from lifelong.training.snapshots import (
     set_state,
     snapshot_of,
 )
+from lifelong.watching.events import Event, StageBegan, StageEnded, Validated, Watcher
 
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
-Progress: TypeAlias = Callable[[str, int, int], None]  # stage, steps done, maximum steps
 
 
 class TrainingError(ArithmeticError):
@@ -56,13 +64,18 @@ class TaskObjective:
     Attributes:
         training: the forward pass of a training step, if it is another one: with dropout, which
             draws from the generator, and statistics, which it updates in place.
+        validated: the forward pass in validation, if it is another than in training: that of the
+            network which will be kept, where training relaxes it.
     """
 
     forward: Callable[[Tensors, Any], Tensor]
     loss: Loss
     train: Batches
     valid: Batches
-    training: Callable[[Tensors, Any, torch.Generator], Tensor] | None = None
+    training: Callable[[Tensors, Any, torch.Generator], Tensor] | None = field(
+        default=None, kw_only=True
+    )
+    validated: Callable[[Tensors, Any], Tensor] | None = field(default=None, kw_only=True)
 
     def step_loss(self, tensors: Tensors, x: Any, y: Tensor, generator: torch.Generator) -> Tensor:
         """The loss of a training step."""
@@ -161,17 +174,23 @@ def objective(
         loss_of(kind),
         train,
         valid,
-        lambda t, x, generator: logits(architecture, t, x, generator),
+        training=lambda t, x, generator: logits(architecture, t, x, generator),
     )
 
 
 @final
 @dataclass(frozen=True)
 class TrainingContext:
-    """Progress callback and checkpoint of a training."""
+    """Who watches a training, where it is checkpointed, and for which task it is."""
 
-    progress: Progress | None = None
+    watchers: Sequence[Watcher] = ()
     checkpoint: Checkpoint | None = None
+    task: str = ""
+
+    def tell(self, event: Event) -> None:
+        """Pass an event on to all who watch."""
+        for watcher in self.watchers:
+            watcher(event)
 
 
 STANDALONE = TrainingContext()
@@ -188,21 +207,23 @@ def solve(
     checkpoint = context.checkpoint
     saved = checkpoint.turn(problem.stage) if checkpoint is not None else None
     if saved is not None and saved.ended:
-        return _solution_in(saved, problem, generator)
+        return _solution_in(saved, problem, budget, generator)
+    budget = budget.in_steps(max(len(objective.train) for objective in problem.objectives))
     training = _Loop(problem, budget, generator)
+    context.tell(StageBegan(problem.stage, budget.steps))
     if saved is None:
-        training.start()
+        context.tell(training.start())
     else:
         training.restore(saved)
     while not training.over:
-        training.train_until_validation()
-        if context.progress is not None:
-            context.progress(problem.stage, training.at.taken, budget.steps)
+        look = training.train_until_validation()
         if checkpoint is not None:
             checkpoint.keep(training.snapshot)
+        context.tell(look)
     solution = training.solution()
     if checkpoint is not None:
         checkpoint.end(_snapshot_of(solution, problem, generator))
+    context.tell(StageEnded(problem.stage, solution.record(problem.stage)))
     return solution
 
 
@@ -214,10 +235,12 @@ def _snapshot_of(solution: Solution, problem: Problem, generator: torch.Generato
     return snapshot_of(problem.stage, outcome, parts, generator)
 
 
-def _solution_in(snapshot: StageSnapshot, problem: Problem, generator: torch.Generator) -> Solution:
+def _solution_in(
+    snapshot: StageSnapshot, problem: Problem, budget: Budget, generator: torch.Generator
+) -> Solution:
     """The solution of a training that ended before the restart."""
     moving = {name: torch.empty_like(problem.tensors[name].detach()) for name in problem.movable}
-    adam = {} if problem.adam is None else Adam(moving, problem.adam).state()
+    adam = {} if problem.adam is None else optimizer_for(budget, moving, problem.adam).state()
     buffers = {name: torch.empty_like(problem.tensors[name]) for name in problem.buffers}
     moved = {**moving, **buffers}
     fill({"now": moved, "hook": _hook_state(problem), "adam": adam}, snapshot)
@@ -248,9 +271,9 @@ def validation_loss(objectives: Sequence[TaskObjective], tensors: Tensors) -> fl
 
 
 def _mean_loss(objective: TaskObjective, tensors: Tensors) -> float:
+    forward = objective.validated or objective.forward
     sums = [
-        objective.loss(objective.forward(tensors, x), y) * len(y)
-        for x, y in objective.valid.batches(4096)
+        objective.loss(forward(tensors, x), y) * len(y) for x, y in objective.valid.batches(4096)
     ]
     return float(torch.stack(sums).sum()) / len(objective.valid)
 
@@ -276,17 +299,19 @@ class _Loop:
         ]
         self.at = LoopState(budget.learning_rate)
         self._best = Best(self._state())
-        self._adam = Adam(self._moving, problem.adam)
+        self._optimizer = optimizer_for(budget, self._moving, problem.adam)
 
-    def start(self) -> None:
+    def start(self) -> Validated:
         """Record the initial tensors as the first candidate."""
-        self._best.offer(validation_loss(self._problem.objectives, self.tensors))
+        loss = validation_loss(self._problem.objectives, self.tensors)
+        self._best.offer(loss)
+        return self._look(loss)
 
     @property
     def over(self) -> bool:
         return self.at.ended or self.at.taken >= self._budget.steps
 
-    def train_until_validation(self) -> None:
+    def train_until_validation(self) -> Validated:
         """Train up to the next validation, then decay the learning rate or end if need be."""
         at, budget, problem = self.at, self._budget, self._problem
         for _ in range(min(budget.check_every, budget.steps - at.taken)):
@@ -295,19 +320,25 @@ class _Loop:
         loss = validation_loss(problem.objectives, self.tensors)
         require_finite(loss, problem.stage, f"at step {at.taken}")
         at.misses = 0 if self._best.offer(loss) else at.misses + 1
+        look = self._look(loss)
         if at.misses < budget.patience:
-            return
+            return look
         if at.lr_decays == budget.lr_decays:
             at.ended = True
-            return
+            return look
         at.rate, at.lr_decays, at.misses = at.rate * budget.lr_decay, at.lr_decays + 1, 0
         self._best.put_back()
         self._restart()
+        return look
+
+    def _look(self, loss: float) -> Validated:
+        at, stage, most = self.at, self._problem.stage, self._budget.steps
+        return Validated(stage, at.taken, most, loss, self._best.loss, at.rate)
 
     def solution(self) -> Solution:
         self._best.put_back()
         tensors = {name: tensor.detach() for name, tensor in self.tensors.items()}
-        adam = {} if self._problem.adam is None else self._adam.state()
+        adam = {} if self._problem.adam is None else self._optimizer.state()
         return Solution(tensors, self._best.loss, self.at.taken, self._seconds(), adam)
 
     def snapshot(self) -> StageSnapshot:
@@ -319,7 +350,7 @@ class _Loop:
         parts = {
             "now": self._state(),
             "best": self._best.kept,
-            "adam": self._adam.state(),
+            "adam": self._optimizer.state(),
             "pass": {str(number): one.began for number, one in enumerate(self._passes)},
         }
         return snapshot_of(self._problem.stage, at, parts, self._generator)
@@ -338,7 +369,7 @@ class _Loop:
         self._since -= self.at.seconds
         self._best.loss = self.at.best
         self._restart()
-        state = {"now": self._state(), "best": self._best.kept, "adam": self._adam.state()}
+        state = {"now": self._state(), "best": self._best.kept, "adam": self._optimizer.state()}
         fill(state, snapshot)
         starts = [torch.zeros_like(self._generator.get_state()) for _ in self._passes]
         fill({"pass": {str(number): start for number, start in enumerate(starts)}}, snapshot)
@@ -352,7 +383,7 @@ class _Loop:
 
     def _restart(self) -> None:
         """Reset the optimiser; the tensors stay as they are."""
-        self._adam = Adam(self._moving, None if self._problem.adam is None else {})
+        self._optimizer = optimizer_for(self._budget, self._moving)
 
     def _state(self) -> dict[str, Tensor]:
         """Everything that a step changes, except the optimiser state."""
@@ -382,9 +413,17 @@ class _Loop:
         for name, pull in self._problem.pulls.items():
             tensor = self._moving[name]
             gradient_of(tensor).addcmul_(pull.weight, tensor - pull.center)
-        self._adam.step(rate)
+        if self._budget.weight_decay:
+            self._decay_weights(self._budget.weight_decay)
+        self._optimizer.step(rate)
         if hook is not None:
             hook.after_step(self._moving)
+
+    def _decay_weights(self, strength: float) -> None:
+        """Only of entries that may move: the others stay bit-exactly as they are."""
+        for name, tensor in self._moving.items():
+            mask = self._masks.get(name)
+            gradient_of(tensor).add_(tensor if mask is None else tensor * mask, alpha=strength)
 
 
 def _apply(penalty: Penalty, tensor: Tensor, mask: Tensor | None, step: float) -> None:

@@ -139,7 +139,7 @@ def _objective(known: GrowingNetwork, number: int, task: Task) -> TaskObjective:
 
     device = next(iter(known.tasks[number - 1].private.values())).device
     train, valid = to_device(task.train, device), to_device(task.valid, device)
-    return TaskObjective(forward, loss_of(task.kind), train, valid, forward)
+    return TaskObjective(forward, loss_of(task.kind), train, valid, training=forward)
 
 
 def _with(known: GrowingNetwork, tensors: Tensors) -> GrowingNetwork:

@@ -1,4 +1,4 @@
-"""The parts of a training: passes over the rows, Adam, and the best weights so far.
+"""The parts of a training: passes over the rows, optimisers, and the best weights so far.
 
 Each exposes its full state, so that a training can resume from a checkpoint.
 """
@@ -10,8 +10,10 @@ from typing import Any, Protocol, final
 import torch
 from torch import Tensor
 from torch.optim.adam import adam
+from torch.optim.sgd import sgd
 
 from lifelong.networks.layout import Tensors
+from lifelong.training.budget import Budget
 
 
 class Batches(Protocol):
@@ -53,6 +55,25 @@ class Passes:
         self._current = self._rows.batches(self._size, self._generator)
 
 
+class Optimizer(Protocol):
+    """Moves tensors along their gradients."""
+
+    def state(self) -> dict[str, Tensor]:
+        """All that the next step depends on, besides the tensors."""
+        ...
+
+    def step(self, rate: float) -> None:
+        """Move each tensor that has a gradient; a gradient of zeros may move by momentum only."""
+        ...
+
+
+def optimizer_for(budget: Budget, moving: Tensors, initial: Tensors | None = None) -> Optimizer:
+    """The optimiser that the budget names; state that `initial` lacks is zero."""
+    if budget.optimizer == "sgd":
+        return SGD(moving, budget.momentum, initial)
+    return Adam(moving, initial)
+
+
 @final
 class Adam:
     """Adam (Kingma and Ba, 2015) by PyTorch's fused kernel.
@@ -69,9 +90,7 @@ class Adam:
         self._taken = {name: torch.zeros((), device=t.device) for name, t in moving.items()}
         parts = (moving, self._means, self._squares, self._taken)
         self._each = list(zip(*(part.values() for part in parts), strict=True))
-        for name, tensor in self.state().items():
-            if initial is not None and name in initial:
-                tensor.copy_(initial[name])
+        _fill(self.state(), initial)
 
     def state(self) -> dict[str, Tensor]:
         """All that the next step depends on, as "mean/NAME", "square/NAME" and "taken/NAME"."""
@@ -106,6 +125,46 @@ class Adam:
         for tensor, _, _, taken in self._each:
             if tensor.grad is None:
                 taken += 1
+
+
+@final
+class SGD:
+    """Stochastic gradient descent with momentum, by PyTorch's fused kernel."""
+
+    def __init__(self, moving: Tensors, momentum: float, initial: Tensors | None = None) -> None:
+        self._moving, self._momentum = moving, momentum
+        self._sums = (
+            {name: torch.zeros_like(tensor.detach()) for name, tensor in moving.items()}
+            if momentum
+            else {}
+        )
+        _fill(self.state(), initial)
+
+    def state(self) -> dict[str, Tensor]:
+        """The decaying sums of the gradients, as "momentum/NAME"; none without momentum."""
+        return under("momentum", self._sums)
+
+    def step(self, rate: float) -> None:
+        moved = {name: t for name, t in self._moving.items() if t.grad is not None}
+        sums: list[Tensor | None] = [self._sums.get(name) for name in moved]
+        sgd(
+            list(moved.values()),
+            [gradient_of(tensor) for tensor in moved.values()],
+            sums,
+            fused=True,
+            lr=rate,
+            momentum=self._momentum,
+            weight_decay=0.0,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+        )
+
+
+def _fill(state: Tensors, initial: Tensors | None) -> None:
+    for name, tensor in state.items():
+        if initial is not None and name in initial:
+            tensor.copy_(initial[name])
 
 
 def gradient_of(tensor: Tensor) -> Tensor:

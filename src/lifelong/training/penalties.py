@@ -38,6 +38,22 @@ class L1Norm:
 
 
 @final
+@dataclass(frozen=True, eq=False)
+class WeightedL1:
+    """`sum mu * |w|` with a strength for each entry, or for each unit if it is so shaped."""
+
+    mu: Tensor
+
+    def value(self, w: Tensor) -> Tensor:
+        return (self.mu * w.abs()).sum()
+
+    def prox(self, w: Tensor, step: float) -> Tensor:
+        # What is left of w after its part within ±limit is taken away.
+        limit = step * self.mu
+        return w - torch.minimum(torch.maximum(w, -limit), limit)
+
+
+@final
 @dataclass(frozen=True)
 class SquaredL2:
     """`mu * sum w^2`, the element-wise l2 regulariser of Equation 4."""

@@ -24,7 +24,11 @@ from lifelong.networks.sequential import mlp
 from lifelong.tasks.task import TaskError
 from lifelong.training.budget import Budget
 
-IN_TURN = ("DNN", "DNN-L1", "DNN-L2", "DNN-EWC", "SI", "IMM-mean", "IMM-mode")
+IN_TURN = (
+    *("DNN", "DNN-L1", "DNN-L2", "DNN-EWC", "SI", "IMM-mean", "IMM-mode"),
+    *("LwF", "ER", "GPM"),
+)
+TRAIN_OLD_HEADS = ("LwF", "ER")
 LEARNING = Budget(steps=400, batch_size=32, learning_rate=0.02, check_every=20)
 
 every_method = pytest.mark.parametrize("method", METHODS.values(), ids=list(METHODS))
@@ -134,7 +138,11 @@ def test_predicting_changes_nothing(method):
     assert torch.equal(state, torch.random.get_rng_state())
 
 
-@one_by_one
+@pytest.mark.parametrize(
+    "method",
+    [m for m in METHODS.values() if m.learner is not Joint and m.name not in TRAIN_OLD_HEADS],
+    ids=lambda m: m.name,
+)
 @every_network
 def test_the_heads_of_earlier_tasks_stay(method, network):
     *tasks, last = stream_for(ARCHITECTURES[network](), *KINDS)
@@ -182,7 +190,7 @@ def test_one_head_may_serve_all_tasks(name, network, tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "strength"),
-    [("DNN-L2", "strength"), ("DNN-EWC", "strength"), ("SI", "strength")],
+    [("DNN-L2", "strength"), ("DNN-EWC", "strength"), ("SI", "strength"), ("LwF", "strength")],
 )
 @pytest.mark.parametrize("heads", ["own", "one"])
 @every_network
@@ -211,3 +219,44 @@ def test_a_stronger_pull_moves_the_weights_less(name):
         return sum(float((now[n] - before[n]).square().sum()) for n in before)
 
     assert moved(1e4) < 0.5 * moved(0.0)
+
+
+@pytest.mark.parametrize(
+    "method", [m for m in METHODS.values() if not m.forgets], ids=lambda m: m.name
+)
+@every_network
+def test_what_does_not_forget_answers_the_same_to_the_bit_after_later_tasks(method, network):
+    architecture = ARCHITECTURES[network]()
+    learner = method.make(architecture, budget=BUDGET, seed=2)
+    x, before = inputs_for(architecture, 9), {}
+    for task in stream_for(architecture, *KINDS, "one output"):
+        learner.learn(task)
+        now = answers(learner, x)
+        assert same({name: now[name] for name in before}, before)
+        before = now
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS.values() if m.forgets], ids=lambda m: m.name)
+def test_what_may_forget_does_so_if_nothing_holds_it(method):
+    """The flag is no excuse: of a method that never forgets it must be false."""
+    if method.learner is Joint or method.finetunes:
+        pytest.skip("it learns all tasks at once")
+    first, second = stream_for(small_mlp(), "one output", "classes")
+    grows = {"k": 2, "tau": 0.0, "initial_width": 0.5} if method.learner is DEN else {}
+    learner = method.make(small_mlp(), budget=BUDGET, changes=grows)
+    learner.learn(first)
+    x = inputs_for(small_mlp(), 9)
+    before = answers(learner, x)
+    learner.learn(second)
+    assert not torch.equal(answers(learner, x)[first.name], before[first.name])
+
+
+@every_method
+def test_the_bytes_are_those_of_the_file(method, tmp_path):
+    learner = taught(method, "mlp", stream_for(small_mlp(), "classes", "subtasks"))
+    learner.save(tmp_path)
+    (file,) = tmp_path.glob("*.safetensors")
+    content = file.read_bytes()
+    data = len(content) - 8 - int.from_bytes(content[:8], "little")
+    assert learner.capacity().bytes + learner.learning_bytes() == data
+    assert learner.capacity().bytes > 0

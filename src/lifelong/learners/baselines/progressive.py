@@ -79,7 +79,7 @@ class Progressive(Learner[ProgressiveSettings]):
         problem = Problem(
             f"{task.name}: column {number}",
             column,
-            [TaskObjective(forward, loss_of(task.kind), train, valid, forward)],
+            [TaskObjective(forward, loss_of(task.kind), train, valid, training=forward)],
             movable=trainable(layout.tensors),
             penalties=sparse_weights(layout.tensors, self.settings.mu),
             buffers=layout.buffers,

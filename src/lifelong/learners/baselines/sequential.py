@@ -4,11 +4,12 @@ Each method adds its own defence against forgetting: penalties while a task is l
 of it afterwards.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar, final
 
 import torch
+from torch import Tensor
 
 from lifelong.learners.base import Learner
 from lifelong.learners.baselines.settings import SequentialSettings
@@ -16,7 +17,15 @@ from lifelong.networks.growing import GrowingNetwork, Network, first_network, un
 from lifelong.networks.layout import NetworkError, Tensors, trainable
 from lifelong.records import GroupRecord, TaskRecord
 from lifelong.tasks.task import Examples, Task, TaskError, to_device
-from lifelong.training.loop import Problem, Solution, StepHook, TrainingContext, objective, solve
+from lifelong.training.loop import (
+    Problem,
+    Solution,
+    StepHook,
+    TaskObjective,
+    TrainingContext,
+    objective,
+    solve,
+)
 from lifelong.training.optimizer import under
 from lifelong.training.penalties import Penalty, Quadratic, sparse_weights
 
@@ -90,6 +99,21 @@ class SequentialLearner(Learner[S]):
         del start
         return None
 
+    def _objectives(
+        self, task: Task, train: Examples, valid: Examples, generator: torch.Generator
+    ) -> Sequence[TaskObjective]:
+        """What is trained on: by default the task alone."""
+        del generator
+        return [objective(self.network.architecture, task.kind, train, valid)]
+
+    def _retrained(self, known: GrowingNetwork) -> Tensors:
+        """Tensors of earlier tasks that are trained too, named as in `everything`; by default none.
+
+        With a head for each task these may be the earlier heads.
+        """
+        del known
+        return {}
+
     def _require_usable(self) -> None:
         self._require_network(self._own(), memory=self.remembers)
         taken = _named(f"{_ADAM}/taken", self.network.memory)
@@ -108,22 +132,23 @@ class SequentialLearner(Learner[S]):
         known = self.network
         self._refuse_other_outputs(task)
         start = self._network(task, generator)
-        movable = trainable(known.architecture.layout.tensors)
-        hook = self._hook(start.only(movable))
+        layout = known.architecture.layout
+        buffers, hook = layout.buffers, self._hook(start.only(trainable(layout.tensors)))
         train, valid = (to_device(rows, self.device) for rows in (task.train, task.valid))
+        tensors = {**start.tensors, **self._retrained(known)}
         problem = Problem(
             f"{task.name}: in turn",
-            start.tensors,
-            [objective(known.architecture, task.kind, train, valid)],
-            movable=movable,
+            tensors,
+            self._objectives(task, train, valid, generator),
+            movable={name: None for name in tensors if name not in buffers},
             penalties=self._penalties(known),
             pulls=self._pulls(known),
-            buffers=known.architecture.layout.buffers,
+            buffers=buffers,
             hook=hook,
             adam=_named(_ADAM, known.memory) if self._carries() else None,
         )
         solution = solve(problem, self.settings.budget, generator, context)
-        trained = start.with_tensors(solution.tensors)
+        trained = start.with_tensors({name: solution.tensors[name] for name in start.tensors})
         own = self._own()
         shared = {name: t for name, t in trained.tensors.items() if name not in own}
         outcome = TaskOutcome(task, known, start.tensors, trained, shared, hook, train, generator)
@@ -132,6 +157,7 @@ class SequentialLearner(Learner[S]):
         # Each task's own head is new, and so is Adam's state for it.
         adam = {n: t for n, t in solution.adam.items() if n.partition("/")[2] in shared}
         memory = {**kept.memory, **under(_ADAM, adam)}
+        known = _with_private(known, solution.tensors)
         after = replace(known.remember(task, network, private=own), memory=memory)
         return after, self._record(task, network, solution)
 
@@ -157,6 +183,22 @@ class SequentialLearner(Learner[S]):
                 f"task {task.name!r}: kind and outputs are {came}, but one head serves all tasks "
                 f"and has {wanted}; use heads='own' for tasks that ask different things"
             )
+
+
+def _with_private(known: GrowingNetwork, tensors: Tensors) -> GrowingNetwork:
+    """The network with those tensors of its tasks that were trained again."""
+    tasks = tuple(
+        replace(one, private={n: tensors.get(f"{number}.{n}", t) for n, t in one.private.items()})
+        for number, one in enumerate(known.tasks, 1)
+    )
+    return replace(known, tasks=tasks)
+
+
+def heads(known: GrowingNetwork, names: Sequence[str]) -> dict[str, Tensor]:
+    """The heads of all earlier tasks, named as in `everything`."""
+    return {
+        f"{number}.{n}": one.private[n] for number, one in enumerate(known.tasks, 1) for n in names
+    }
 
 
 def _named(prefix: str, tensors: Tensors) -> Tensors:

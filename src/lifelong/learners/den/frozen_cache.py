@@ -39,7 +39,7 @@ def newcomers_objective(
             own = {name: new[name] for name in buffers}
             return logits(architecture, {**tensors, **own}, x, generator)
 
-        return TaskObjective(merged, loss, train, valid, merged)
+        return TaskObjective(merged, loss, train, valid, training=merged)
     old = without_newcomers(network, number)
 
     def forward(new: Tensors, read: tuple[Tensor, FrozenActivations]) -> Tensor:

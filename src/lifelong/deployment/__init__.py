@@ -1,0 +1,1 @@
+"""What was learned, elsewhere: files for other runtimes, the Hub, an HTTP endpoint."""

@@ -1,0 +1,320 @@
+"""Networks as ONNX graphs, written layer by layer.
+
+A graph that is written from our own layers takes milliseconds, needs only the package `onnx` and
+reads like the network. `torch.onnx` takes a second per task and cannot express a network whose
+widths depend on an input, which the file for all tasks has; it serves architectures of other
+layers (`traced_graph`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeAlias, final
+
+import numpy as np
+from torch import Tensor
+
+from lifelong.deployment.facts import ExportError, answer_name, labels_of
+from lifelong.extras import require_extra
+from lifelong.learners.base import Predictor
+from lifelong.networks.columns import Columns
+from lifelong.networks.growing import LearnedTask, Network
+from lifelong.networks.layout import HEAD
+from lifelong.networks.sequential import (
+    Convolution,
+    Flatten,
+    Layer,
+    Linear,
+    MaxPool,
+    Relu,
+    Sequential,
+)
+from lifelong.tasks.task import Kind
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+OPSET = 17  # of 2022: the newest that all that is used here needs is 16
+IR_VERSION = 8  # what runtimes of that time read
+INPUTS, TASK, LABELS, ANSWERS = "inputs", "task", "labels", "answers"
+MOST_BYTES = 2**31 - 2**20  # of a protobuf message
+
+Named: TypeAlias = Callable[[str], str]  # from a tensor's name to that of the value in the graph
+
+
+def task_graph(
+    known: LearnedTask, network: Predictor, facts: Mapping[str, str]
+) -> "ModelProto | None":
+    """The network of one task; None if its layers are not ours."""
+    require_extra("onnx", extra="export")
+    graph = _Graph()
+    if isinstance(network, Columns) and isinstance(network.architecture, Sequential):
+        logits = _columns(graph, network.architecture.layers, network.columns)
+    elif isinstance(network, Network) and isinstance(network.architecture, Sequential):
+        tensors = network.tensors
+        logits = _chain(graph, network.architecture.layers, lambda n: graph.tensor(n, tensors[n]))
+    else:
+        return None
+    outputs = [graph.named(_answers(graph, known.kind, logits), answer_name(known))]
+    if not known.kind.is_regression:
+        outputs.append(graph.named(_labels(graph, known, outputs[0]), LABELS))
+    return graph.model(network.inputs, outputs, facts)
+
+
+def all_tasks_graph(
+    tasks: Sequence[tuple[LearnedTask, Predictor]], facts: Mapping[str, str]
+) -> "ModelProto":
+    """The networks of all tasks, with the task's number, from 1, as a second input.
+
+    What a task shares with a later one, as a prefix of each axis, is stored once.
+    """
+    require_extra("onnx", extra="export")
+    architecture = _common_architecture([network for _, network in tasks])
+    stored = {
+        name: _Prefixes([network.tensors[name] for _, network in tasks])
+        for name in architecture.layout.tensors
+    }
+    once, apart = (sum(getattr(one, what) for one in stored.values()) for what in ("once", "apart"))
+    if once >= apart:
+        raise ExportError(
+            f"one file for all {len(tasks)} tasks would hold {once:,} numbers, and a file for each "
+            f"{apart:,} together: nothing is shared; export each task by its name"
+        )
+    graph = _Graph()
+    graph.ask_for_the_task()
+    logits = _chain(graph, architecture.layers, lambda name: stored[name].at(graph, name))
+    answers = graph.named(
+        _answers_by_task(graph, [known.kind for known, _ in tasks], logits), ANSWERS
+    )
+    return graph.model(architecture.inputs, [answers], facts)
+
+
+@final
+class _Prefixes:
+    """The tensors that tasks have under one name: each is a prefix of one of a few larger ones."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self.shapes = [tuple(tensor.shape) for tensor in tensors]
+        self.whole: list[Tensor] = []
+        self.of: list[int] = []  # by task, which of `whole`
+        for tensor in reversed(tensors):  # later ones are larger
+            place = next((n for n, one in enumerate(self.whole) if _begins(one, tensor)), None)
+            if place is None:
+                place = len(self.whole)
+                self.whole.append(tensor)
+            self.of.insert(0, place)
+
+    @property
+    def once(self) -> int:
+        return sum(tensor.numel() for tensor in self.whole)
+
+    @property
+    def apart(self) -> int:
+        return sum(int(np.prod(shape)) for shape in self.shapes)
+
+    def at(self, graph: "_Graph", name: str) -> str:
+        """The tensor of the task that is asked for."""
+        if len(self.whole) == 1:
+            value = graph.tensor(name, self.whole[0])
+        else:
+            value = self._one_of_several(graph, name)
+        if all(tuple(self.whole[n].shape) == s for n, s in zip(self.of, self.shapes, strict=True)):
+            return value
+        ends = graph.by_task(f"{name} shapes", self.shapes)
+        starts = graph.constant(f"{name} starts", np.zeros(len(self.shapes[0]), np.int64))
+        return graph.add("Slice", value, starts, ends)
+
+    def _one_of_several(self, graph: "_Graph", name: str) -> str:
+        """All of them lie one after the other."""
+        flat = np.concatenate([_array(tensor).reshape(-1) for tensor in self.whole])
+        sizes = [tensor.numel() for tensor in self.whole]
+        starts = np.cumsum([0, *sizes])
+        first = graph.by_task(f"{name} from", [[starts[n]] for n in self.of])
+        last = graph.by_task(f"{name} to", [[starts[n + 1]] for n in self.of])
+        shape = graph.by_task(f"{name} as", [self.whole[n].shape for n in self.of])
+        part = graph.add("Slice", graph.constant(name, flat), first, last)
+        return graph.add("Reshape", part, shape)
+
+
+def _begins(whole: Tensor, tensor: Tensor) -> bool:
+    if any(n < m for n, m in zip(whole.shape, tensor.shape, strict=True)):
+        return False
+    return bool((whole[tuple(slice(0, n) for n in tensor.shape)] == tensor).all())
+
+
+@final
+class _Graph:
+    """Nodes and constants of a graph that is being written."""
+
+    def __init__(self) -> None:
+        self._nodes: list[Any] = []
+        self._constants: dict[str, Any] = {}
+        self._number = count(1)
+        self._task: str | None = None
+
+    def add(self, operation: str, *inputs: str, **attributes: Any) -> str:
+        """One more node; the name of its output."""
+        from onnx import helper
+
+        output = f"{operation.lower()}{next(self._number)}"
+        node = helper.make_node(operation, list(inputs), [output], name=output, **attributes)
+        self._nodes.append(node)
+        return output
+
+    def named(self, value: str, name: str) -> str:
+        """A value under a name that the world sees."""
+        from onnx import helper
+
+        self._nodes.append(helper.make_node("Identity", [value], [name], name=name))
+        return name
+
+    def constant(self, name: str, array: np.ndarray[Any, Any]) -> str:
+        from onnx import numpy_helper
+
+        self._constants[name] = numpy_helper.from_array(np.ascontiguousarray(array), name)
+        return name
+
+    def tensor(self, name: str, tensor: Tensor) -> str:
+        return self.constant(name, _array(tensor))
+
+    def ask_for_the_task(self) -> None:
+        """Give the graph a second input: the number of a task, from 1."""
+        first = self.constant("first task", np.ones((), np.int64))
+        self._task = self.add("Sub", TASK, first)
+
+    def by_task(self, name: str, rows: Sequence[Sequence[int]]) -> str:
+        """Whole numbers that depend on the task."""
+        assert self._task is not None
+        table = self.constant(name, np.array([list(row) for row in rows], np.int64))
+        row = self.add("Gather", table, self._task, axis=0)
+        flat = self.constant("flat", np.array([-1], np.int64))
+        return self.add("Reshape", row, flat)  # which tells those who infer shapes that it is flat
+
+    def model(
+        self, inputs: tuple[int, ...], outputs: Sequence[str], facts: Mapping[str, str]
+    ) -> "ModelProto":
+        from onnx import TensorProto, checker, helper, shape_inference
+
+        size = sum(constant.ByteSize() for constant in self._constants.values())
+        if size > MOST_BYTES:
+            raise ExportError(
+                f"the network takes {size:,} bytes, but an ONNX file holds {MOST_BYTES:,}; export "
+                "it as torch or state-dict"
+            )
+        rows = helper.make_tensor_value_info(INPUTS, TensorProto.FLOAT, ["rows", *inputs])
+        number = helper.make_tensor_value_info(TASK, TensorProto.INT64, [])
+        types = {LABELS: TensorProto.INT64}
+        graph = helper.make_graph(
+            self._nodes,
+            "lifelong",
+            [rows] if self._task is None else [rows, number],
+            [
+                helper.make_tensor_value_info(n, types.get(n, TensorProto.FLOAT), None)
+                for n in outputs
+            ],
+            list(self._constants.values()),
+        )
+        made = helper.make_model(
+            graph,
+            producer_name="lifelong",
+            opset_imports=[helper.make_opsetid("", OPSET)],
+            ir_version=IR_VERSION,
+        )
+        helper.set_model_props(made, dict(facts))
+        made = shape_inference.infer_shapes(made, strict_mode=True)
+        checker.check_model(made, full_check=True)
+        return made
+
+
+def _chain(graph: _Graph, layers: Sequence[Layer], named: Named) -> str:
+    value = INPUTS
+    for layer in layers:
+        value = _layer(graph, layer, value, named)
+    return _linear(graph, value, named, HEAD)
+
+
+def _columns(
+    graph: _Graph, layers: Sequence[Layer], columns: Sequence[Mapping[str, Tensor]]
+) -> str:
+    """As `Columns.logits` computes it: each column reads those before it."""
+
+    def named(number: int) -> Named:
+        return lambda name: graph.tensor(f"{number + 1}.{name}", columns[number][name])
+
+    states = [INPUTS]
+    for layer in layers:
+        if not isinstance(layer, Linear | Convolution):
+            states = [_layer(graph, layer, state, named(0)) for state in states]
+            continue
+        below = [_side_by_side(graph, states[: number + 1]) for number in range(len(columns))]
+        states = [_layer(graph, layer, read, named(n)) for n, read in enumerate(below)]
+    return _linear(graph, _side_by_side(graph, states), named(len(columns) - 1), HEAD)
+
+
+def _side_by_side(graph: _Graph, values: Sequence[str]) -> str:
+    return values[0] if len(values) == 1 else graph.add("Concat", *values, axis=1)
+
+
+def _layer(graph: _Graph, layer: Layer, value: str, named: Named) -> str:
+    match layer:
+        case Linear(name):
+            return _linear(graph, value, named, (f"{name}.weight", f"{name}.bias"))
+        case Convolution(name, kernel=kernel, padding=padding):
+            tensors = named(f"{name}.weight"), named(f"{name}.bias")
+            sides = {"kernel_shape": [kernel] * 2, "pads": [padding] * 4}
+            return graph.add("Conv", value, *tensors, **sides)
+        case MaxPool(size):
+            return graph.add("MaxPool", value, kernel_shape=[size] * 2, strides=[size] * 2)
+        case Flatten():
+            return graph.add("Flatten", value, axis=1)
+        case Relu():
+            return graph.add("Relu", value)
+
+
+def _linear(graph: _Graph, value: str, named: Named, names: tuple[str, str]) -> str:
+    return graph.add("Gemm", value, named(names[0]), named(names[1]), transB=1)
+
+
+def _answers(graph: _Graph, kind: Kind, logits: str) -> str:
+    if kind.is_regression:
+        return logits
+    if kind is Kind.BINARY:
+        return graph.add("Sigmoid", logits)
+    return graph.add("Softmax", logits, axis=1)
+
+
+def _answers_by_task(graph: _Graph, kinds: Sequence[Kind], logits: str) -> str:
+    """Each kind's own link, if there are several, and the task decides among them."""
+    links = {kind: _answers(graph, kind, logits) for kind in dict.fromkeys(kinds)}
+    (_, answers), *others = links.items()
+    for kind, other in others:
+        flags = graph.by_task(f"is {kind.value}", [[int(kind is one)] for one in kinds])
+        answers = graph.add("Where", graph.add("Cast", flags, to=9), other, answers)
+    return answers
+
+
+def _labels(graph: _Graph, known: LearnedTask, answers: str) -> str:
+    """As `predict` returns them."""
+    if known.kind is Kind.CLASSES:
+        best = graph.add("ArgMax", answers, axis=1, keepdims=0)
+        labels = graph.constant("classes", np.array(labels_of(known), np.int64))
+        return graph.add("Gather", labels, best, axis=0)
+    half = graph.constant("half", np.array(0.5, np.float32))
+    labels = graph.add("Cast", graph.add("GreaterOrEqual", answers, half), to=7)
+    if known.outputs > 1:
+        return labels
+    return graph.add("Squeeze", labels, graph.constant("columns", np.array([1], np.int64)))
+
+
+def _common_architecture(networks: Sequence[Predictor]) -> Sequential:
+    first = networks[0]
+    if isinstance(first, Network) and isinstance(first.architecture, Sequential):
+        return first.architecture
+    raise ExportError(
+        "one file for all tasks can be made of networks that are one chain of layers, as DEN's by "
+        f"mlp or convnet, not of {type(first).__name__}; export each task by its name"
+    )
+
+
+def _array(tensor: Tensor) -> np.ndarray[Any, Any]:
+    array: np.ndarray[Any, Any] = tensor.detach().cpu().numpy()
+    return array

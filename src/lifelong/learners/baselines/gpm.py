@@ -1,0 +1,165 @@
+"""GPM: gradient projection memory (Saha, Garg and Roy, 2021).
+
+After a task, the directions in which the inputs of each layer vary are kept, by a singular value
+decomposition. While a later task is learned, weights move only across them: what the layer computes
+for inputs along these directions stays.
+
+Departs from the paper: not the gradient is projected but the step, which is the same for SGD and
+holds for Adam too; and biases take part, as weights of an input that is always 1.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from lifelong.learners.baselines.sequential import MethodMemory, SequentialLearner, TaskOutcome
+from lifelong.learners.baselines.settings import SequentialSettings
+from lifelong.networks.growing import OWN, Network
+from lifelong.networks.layout import NetworkError, Tensors
+from lifelong.networks.sequential import Sequential
+from lifelong.tasks.task import Examples
+from lifelong.training.budget import require
+
+_SMALLEST = 1e-7  # share of the energy below which a direction is rounding
+_CHUNK = 64  # rows at once: a convolution's inputs are unfolded
+
+
+@final
+@dataclass(frozen=True)
+class GPMSettings(SequentialSettings):
+    """Symbols of GPM.
+
+    Attributes:
+        threshold: epsilon, the share of the inputs' energy that the kept directions hold.
+        increase: of the threshold with each task.
+        samples: rows of a task from which the directions are found.
+    """
+
+    threshold: float = 0.95
+    increase: float = 0.003
+    samples: int = 300
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require("threshold", self.threshold, "above 0 and up to 1", lambda v: 0 < v <= 1)
+        require("increase", self.increase, "0 or more", lambda v: v >= 0)
+        whole = "a whole number above 0"
+        require("samples", self.samples, whole, lambda v: isinstance(v, int) and v > 0)
+
+
+@final
+class GPM(SequentialLearner[GPMSettings]):
+    """Keeps no data, but the directions in which it varies."""
+
+    method: ClassVar[str] = "GPM"
+    keeps_statistics = False
+    settings_type = GPMSettings
+
+    def _hook(self, start: Tensors) -> "Projection | None":
+        return Projection(self._bases(start)) if self.network.tasks else None
+
+    def _require_usable(self) -> None:
+        super()._require_usable()
+        if not self.network.tasks:
+            return
+        network = self.network.as_of(1)
+        for layer, inputs in self._layers(network.tensors):
+            basis = self.network.memory.get(_basis(layer))
+            if basis is None or basis.ndim != 2 or len(basis) != inputs:
+                came = "nothing" if basis is None else tuple(basis.shape)
+                raise NetworkError(f"it has {came} as directions of {layer}, not {inputs} rows")
+
+    def _layers(self, tensors: Tensors) -> Iterator[tuple[str, int]]:
+        """The layers that tasks share, each with its number of inputs, the one for the bias too."""
+        for name, tensor in tensors.items():
+            if name.endswith(".weight") and name not in self._own():
+                yield name.removesuffix(".weight"), 1 + tensor[0].numel()
+
+    def _bases(self, tensors: Tensors) -> dict[str, Tensor]:
+        return {layer: self.network.memory[_basis(layer)] for layer, _ in self._layers(tensors)}
+
+    def _keep(self, outcome: TaskOutcome) -> MethodMemory:
+        before = outcome.before
+        share = min(1.0, self.settings.threshold + self.settings.increase * len(before.tasks))
+        energies = self._energies(outcome.network, outcome.train, outcome.generator)
+        memory = {
+            _basis(layer): extended(
+                before.memory.get(_basis(layer), energy.new_zeros(len(energy), 0)), energy, share
+            )
+            for layer, energy in energies.items()
+        }
+        return MethodMemory(outcome.shared, memory)
+
+    def _energies(
+        self, network: Network, rows: Examples, generator: torch.Generator
+    ) -> dict[str, Tensor]:
+        """Per shared layer, the sum of the outer products of its inputs, with a 1 appended."""
+        layers = dict(self._layers(network.tensors))
+        sums = {n: torch.zeros(size, size, device=self.device) for n, size in layers.items()}
+        left = self.settings.samples
+        for x, _ in rows.batches(min(_CHUNK, left), generator):
+            inputs, _ = _sequential(network).traced(network.tensors, x[:left])
+            for layer, total in sums.items():
+                seen = inputs[layer][0]
+                seen = seen if seen.ndim == 2 else seen.transpose(1, 2).flatten(0, 1)
+                with_one = torch.cat([seen, seen.new_ones(len(seen), 1)], dim=1)
+                total += with_one.T @ with_one
+            left -= len(x)
+            if left <= 0:
+                break
+        return sums
+
+
+@final
+class Projection:
+    """Takes from each step what lies along kept directions: a hook of the training."""
+
+    def __init__(self, bases: Tensors) -> None:
+        self._bases = bases
+        self._before: dict[str, Tensor] = {}
+
+    def state(self) -> dict[str, Tensor]:
+        return {}
+
+    def before_step(self, tensors: Tensors) -> None:
+        self._before = {layer: _joined(tensors, layer) for layer in self._bases}
+
+    def after_step(self, tensors: Tensors) -> None:
+        for layer, basis in self._bases.items():
+            before, weight = self._before[layer], tensors[f"{layer}.weight"]
+            step = _joined(tensors, layer) - before
+            now = torch.addmm(before + step, step @ basis, basis.T, alpha=-1)
+            weight.copy_(now[:, :-1].reshape(weight.shape))
+            tensors[f"{layer}.bias"].copy_(now[:, -1])
+
+
+def extended(basis: Tensor, energy: Tensor, share: float) -> Tensor:
+    """The orthonormal directions with as few more as hold this share of the energy with them."""
+    across = torch.eye(len(energy), device=energy.device) - basis @ basis.T
+    values, vectors = torch.linalg.eigh(across @ energy @ across)
+    values, vectors = values.flip(0).clamp_min(0), vectors.flip(1)
+    total = energy.trace()
+    held = (total - values.sum()).clamp_min(0) + torch.cat([values.new_zeros(1), values.cumsum(0)])
+    needed = (held[:-1] < share * total) & (values > _SMALLEST * total)
+    more = min(int(needed.sum()), len(energy) - basis.shape[1])
+    found: Tensor = torch.linalg.qr(torch.cat([basis, vectors[:, :more]], dim=1)).Q
+    return found.contiguous()
+
+
+def _joined(tensors: Tensors, layer: str) -> Tensor:
+    """Weight and bias of a layer as one matrix, a row for each unit: always a copy."""
+    weight, bias = tensors[f"{layer}.weight"].detach(), tensors[f"{layer}.bias"].detach()
+    return torch.cat([weight.flatten(1), bias[:, None]], dim=1)
+
+
+def _basis(layer: str) -> str:
+    return f"{OWN}{layer}"
+
+
+def _sequential(network: Network) -> Sequential:
+    if not isinstance(network.architecture, Sequential):
+        raise TypeError(f"GPM is there for mlp and convnet, not for {network.architecture!r}")
+    return network.architecture

@@ -1,0 +1,176 @@
+"""LwF: learning without forgetting (Li and Hoiem, 2016).
+
+Before a task is learned, the network answers its rows for every earlier task. While it is learned,
+the network is trained to keep these answers too, softened by a temperature: distillation without
+any earlier data.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lifelong.learners.baselines.sequential import SequentialLearner, heads
+from lifelong.learners.baselines.settings import SequentialSettings
+from lifelong.networks.growing import GrowingNetwork
+from lifelong.networks.layout import Architecture, Tensors, apply_head
+from lifelong.tasks.task import Examples, Kind, Task, TensorExamples
+from lifelong.training.budget import require, require_one_of
+from lifelong.training.loop import TaskObjective, loss_of
+
+
+@final
+@dataclass(frozen=True)
+class LwFSettings(SequentialSettings):
+    """Symbols of LwF.
+
+    Attributes:
+        strength: lambda_o, of the old answers; of no effect if `weighting` is "share".
+        temperature: T, by which outputs are divided before sigmoid or softmax.
+        weighting: "sum" adds strength times the distillation of each earlier task, as in the paper;
+            "share" gives the t-th task 1/t of the loss, and the mean distillation the rest, as van
+            de Ven and Tolias do.
+    """
+
+    strength: float = 1.0
+    temperature: float = 2.0
+    weighting: Literal["sum", "share"] = "sum"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require("strength", self.strength, "0 or more", lambda v: v >= 0)
+        require("temperature", self.temperature, "above 0", lambda v: v > 0)
+        require_one_of("weighting", self.weighting, ("sum", "share"))
+
+
+@final
+class LwF(SequentialLearner[LwFSettings]):
+    """Keeps no data: the new task's rows stand in for those of earlier tasks."""
+
+    method: ClassVar[str] = "LwF"
+    keeps_statistics = False
+    settings_type = LwFSettings
+
+    def _retrained(self, known: GrowingNetwork) -> Tensors:
+        return heads(known, self._own())
+
+    def _objectives(
+        self, task: Task, train: Examples, valid: Examples, generator: torch.Generator
+    ) -> Sequence[TaskObjective]:
+        if not self.network.tasks:
+            return super()._objectives(task, train, valid, generator)
+        teacher = _Answers(self.network, self.settings.temperature, bool(self._own()))
+        loss = self._loss(task, teacher)
+        rows = (_Answered(rows, teacher) for rows in (train, valid))
+        return [TaskObjective(lambda t, x: teacher.outputs(t, x), loss, *(r.ready() for r in rows))]
+
+    def _loss(self, task: Task, teacher: "_Answers") -> "_Distilling":
+        number, settings = len(self.network.tasks) + 1, self.settings
+        if settings.weighting == "share":
+            old = (1 - 1 / number) / len(teacher.kinds)
+            return _Distilling(task.kind, task.outputs, teacher, 1 / number, old)
+        return _Distilling(task.kind, task.outputs, teacher, 1.0, settings.strength)
+
+
+@final
+class _Answers:
+    """The network before the task, which answers for every earlier task, or by the one head.
+
+    Attributes:
+        kinds, sizes: what each answer means, and its number of outputs.
+    """
+
+    def __init__(self, known: GrowingNetwork, temperature: float, own_heads: bool) -> None:
+        self._known, self.temperature, self._own_heads = known, temperature, own_heads
+        tasks = known.tasks if own_heads else known.tasks[:1]
+        self.kinds = tuple(one.kind for one in tasks)
+        self.sizes = tuple(one.outputs for one in tasks)
+
+    def of(self, x: Tensor) -> Tensor:
+        """Softened probabilities for each earlier task, side by side."""
+        found = self._outputs_by_task(self._known.everything(), x)
+        by_task = zip(self.kinds, found, strict=True)
+        return torch.cat([_softened(kind, o / self.temperature) for kind, o in by_task], dim=1)
+
+    def outputs(self, tensors: Tensors, x: Tensor) -> Tensor:
+        """Outputs for the new task and for each earlier one, side by side."""
+        features = self._architecture.features(tensors, x)
+        return torch.cat([apply_head(features, tensors), *self._old(tensors, features)], dim=1)
+
+    @property
+    def _architecture(self) -> Architecture:
+        return self._known.architecture
+
+    def _outputs_by_task(self, tensors: Tensors, x: Tensor) -> list[Tensor]:
+        return self._old(tensors, self._architecture.features(tensors, x))
+
+    def _old(self, tensors: Tensors, features: Tensor) -> list[Tensor]:
+        if not self._own_heads:
+            return [apply_head(features, tensors)]
+        numbers = range(1, len(self.kinds) + 1)
+        names = self._architecture.layout.task_owned
+        return [
+            apply_head(features, {name: tensors[f"{number}.{name}"] for name in names})
+            for number in numbers
+        ]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Answered:
+    """Rows whose labels are followed by the old network's answers."""
+
+    rows: Examples
+    answers: _Answers
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.rows.shape
+
+    def ready(self) -> Examples:
+        """With all answers computed once, if the rows are in memory."""
+        if not isinstance(self.rows, TensorExamples):
+            return self
+        return TensorExamples(self.rows.x, torch.cat([y for _, y in self.batches(4096)]))
+
+    def batches(
+        self, size: int, generator: torch.Generator | None = None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        for x, y in self.rows.batches(size, generator):
+            with torch.no_grad():
+                answered = torch.cat([y.reshape(len(y), -1).float(), self.answers.of(x)], dim=1)
+            yield x, answered
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Distilling:
+    """Loss of the new task times `new`, plus that of each old answer times `old`."""
+
+    kind: Kind
+    outputs: int
+    teacher: _Answers
+    new: float
+    old: float
+
+    def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
+        labels = 1 if self.kind is Kind.CLASSES else self.outputs
+        truth = y[:, 0].long() if self.kind is Kind.CLASSES else y[:, :labels]
+        loss = self.new * loss_of(self.kind)(outputs[:, : self.outputs], truth)
+        sizes, temperature = self.teacher.sizes, self.teacher.temperature
+        found = outputs[:, self.outputs :].split(sizes, dim=1)
+        wanted = y[:, labels:].split(sizes, dim=1)
+        for kind, one, answer in zip(self.teacher.kinds, found, wanted, strict=True):
+            # The square of T makes up for what it divides the gradients by.
+            loss = loss + self.old * temperature**2 * loss_of(kind)(one / temperature, answer)
+        return loss
+
+
+def _softened(kind: Kind, outputs: Tensor) -> Tensor:
+    return torch.sigmoid(outputs) if kind is Kind.BINARY else F.softmax(outputs, dim=1)

@@ -1,0 +1,1 @@
+"""Watching a learner learn: events, and adapters to what logs them."""
