@@ -11,6 +11,7 @@ from lifelong.evaluation.runs import Run, Summary
 from lifelong.records import Capacity, GroupRecord, StageRecord, TaskRecord
 
 GROUPS = ("hidden1", "hidden2")
+TENSORS = ("hidden1.weight", "hidden1.bias")
 
 
 def made_up(
@@ -22,14 +23,27 @@ def made_up(
     first: int = 24,
     newcomers: int = 4,
     sigma: float = 0.05,
+    patched: bool = False,
 ) -> Run:
-    """A run of a method that learns one task after another; one that grows forgets nothing."""
+    """A run of a method that learns one task after another; one that grows forgets nothing.
+
+    With patches, task n overwrites n of 100 entries of one tensor, and even tasks start anew.
+    """
     generator = np.random.default_rng([seed, tasks, grows])
     names = tuple(f"task {number}" for number in range(1, tasks + 1))
     born = {group: _born(generator, tasks, first, newcomers) for group in GROUPS}
     records = tuple(
         _record(generator, name, number, born, sigma) for number, name in enumerate(names, 1)
     )
+    if patched:
+        records = tuple(
+            msgspec.structs.replace(
+                record,
+                changed={TENSORS[0]: record.number, TENSORS[1]: 0},
+                parent=None if record.number % 2 else 0,
+            )
+            for record in records
+        )
     results = ResultMatrix.of(
         names,
         {measure: _scores(generator, tasks, grows) for measure in ("auroc", "accuracy")},
@@ -66,6 +80,7 @@ def made_up(
         used={group: tuple(_used(generator, born[group], tasks)) for group in GROUPS}
         if grows
         else {},
+        entries=dict.fromkeys(TENSORS, (100,) * tasks) if patched else {},
         matrix=msgspec.Raw(results.to_json()),
     )
 

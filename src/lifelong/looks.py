@@ -18,7 +18,7 @@ class Look:
 
 LOOKS: dict[str, Look] = {}  # filled by `lifelong.learners.registry`, from the rows of the methods
 _COLOURS = ("#4477aa", "#aa3377", "#228833", "#997700", "#994455", "#006699", "#555555")
-_MARKERS = ("X", "8", "H", "1", "2", "3", "4")
+_MARKERS = ("X", "8", "H", "p", "h", "P", "d")  # each can be filled or hollow
 
 
 def look(method: str) -> Look:

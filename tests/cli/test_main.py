@@ -96,7 +96,9 @@ def test_inspect_tells_tasks_layers_births_and_sharing(den, model, capsys, monke
     monkeypatch.setenv("COLUMNS", "200")
     cli.main(["inspect", str(model)])
     printed = capsys.readouterr().out
-    assert f"{den.capacity().parameters:,} parameters" in printed
+    size = den.capacity()
+    assert f"{size.bytes:,} bytes stored" in printed
+    assert f"in {size.parameters:,} values" in printed
     cells = {line[1]: [line[0], *line[2:]] for line in _lines(printed) if len(line) > 5}
     record, sharing = den.records[1], den.sharing()
     assert "[red]<i>" in cells

@@ -45,6 +45,7 @@ def test_a_run_holds_what_the_learner_has(den, run):
     assert run.settings["sigma"] == den.settings.sigma
     assert run.summary.parameters == den.capacity().parameters
     assert run.summary.nonzero == den.capacity().nonzero
+    assert run.summary.bytes == den.capacity().bytes
     assert run.summary.capacity == den.relative_capacity()
     assert {group: list(born) for group, born in run.born.items()} == {
         group: born.tolist() for group, born in den.network.born.items()
@@ -59,6 +60,51 @@ def test_a_run_has_the_name_and_the_base_network_that_it_is_given():
     assert (run.method, run.look_alike) == ("DEN in disguise", True)
     assert run.summary.capacity == run.summary.parameters / half.layout.parameters([1])
     assert Run.from_json(run.to_json()).look_alike
+
+
+@pytest.fixture(scope="module")
+def overwriting():
+    """A learner whose tasks overwrite single weights, and its run."""
+    learner = DEN(small_mlp(), quick(split="weights", keep=0.2, initial_width=1.0), seed=5)
+    return learner, measure(learner, _stream(), RunMetadata("none"))
+
+
+def test_a_run_tells_the_entries_that_tasks_found_and_overwrote(overwriting):
+    learner, run = overwriting
+    assert any(record.changed for record in run.records)
+    for number, known in enumerate(learner.network.tasks, 1):
+        changed = {name: len(patch) for name, patch in known.patches.items()}
+        assert run.records[number - 1].changed == changed
+        for name, patch in known.patches.items():
+            patch.require_within(run.entries[name][number - 1])
+    assert run.entries.keys() == learner.network.shared.keys()
+    assert run.summary.bytes == learner.capacity().bytes != 4 * run.summary.parameters
+    assert Run.from_json(run.to_json()).to_json() == run.to_json()
+
+
+def test_heritage_that_cannot_be_is_refused(overwriting):
+    _, run = overwriting
+    tensor = next(iter(run.records[1].changed))
+    for change, message in (
+        ({"parent": 2}, "'task 2' started from task 2"),
+        ({"parent": -1}, "'task 2' started from task -1"),
+        ({"parent": 3, "number": 9}, "'task 2' started from task 3"),
+        ({"changed": {tensor: 10**6}}, "overwrote 1,000,000 entries of"),
+        ({"changed": {tensor: -1}}, "overwrote -1 entries of"),
+        ({"changed": {"another": 1}}, "overwrote 1 entries of another"),
+    ):
+        records = msgspec.json.decode(run.to_json())["records"]
+        records[1].update(change)
+        with pytest.raises(RunError, match=message):
+            Run.from_json(_changed(run, records=records))
+
+
+def test_runs_of_earlier_releases_store_four_bytes_per_value(run):
+    plain = msgspec.json.decode(run.to_json())
+    del plain["summary"]["bytes"], plain["entries"]
+    old = Run.from_json(msgspec.json.encode(plain))
+    assert old.summary.bytes == 4 * old.summary.parameters
+    assert old.entries == {}
 
 
 def test_other_settings_leave_what_was_learned(den, run):
@@ -169,6 +215,8 @@ def _changed(run, **changes):
         ({"scores": {"auroc": [1.0]}}, "1 scores of auroc for 3 tasks"),
         ({"born": {"hidden1": [1, 4]}}, "births of hidden1 are not tasks"),
         ({"used": {"hidden1": [[0], [1], [999]]}}, "units that hidden1 does not have"),
+        ({"entries": {"x": [1, 2]}}, "x has not some number of entries for each task"),
+        ({"entries": {"x": [1, -2, 3]}}, "x has not some number of entries for each task"),
         ({"matrix": {"meaning": ""}}, "not the JSON of a run"),
     ],
 )

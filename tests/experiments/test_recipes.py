@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from builders import quick, small_mlp, stream_for
 from lifelong.experiments import choices as tuned
 from lifelong.experiments import recipes
 from lifelong.experiments.choices import Choice, Trial, write_choices
@@ -106,14 +107,36 @@ def test_the_ablation_changes_one_thing_at_a_time_and_shares_what_is_whole():
     chosen, third = recipe("ablation-variation", "paper"), recipe("figure3-variation", "paper")
     made = {entry.label: chosen.configuration(entry, 0) for entry in chosen.entries}
     whole = {entry.label: third.configuration(entry, 0) for entry in third.entries}
-    for name in ("DEN", "DNN-STL", "DNN-MTL"):
+    for name in ("DEN", "DEN-W", "DEN-auto", "DEN (paper)", "DNN-STL", "DNN-MTL"):
         assert made[name].key == whole[name].key
     assert differences(made["DEN"], made["DEN without distillation"]).startswith(
         "settings.distillation is"
     )
     assert made["DNN-STL without l1"].settings["mu"] == 0.0
+    names = ("head and retraining", "head, retraining, expansion", "DEN from full width")
+    ladder = [made[name].settings for name in names]
+    assert [(each["expand"], each["split"]) for each in ladder] == [
+        (False, False),
+        (True, False),
+        (True, "units"),
+    ]
+    assert {each["initial_width"] for each in ladder} == {1.0}
     newcomers, written = made["DEN, newcomers only"].settings, newcomers_only()
     assert all(newcomers[name] == getattr(written, name) for name in ("head_l1", "k"))
+
+
+def test_the_sparse_head_alone_stores_nothing_but_heads():
+    chosen = recipe("ablation-variation", "paper")
+    (entry,) = (each for each in chosen.entries if each.label == "sparse head alone")
+    learner = METHODS["DEN-auto"].make(
+        small_mlp(), budget=quick().budget, changes=entry.changes, seed=1
+    )
+    for task in stream_for(small_mlp(), "one output", "classes", "one output"):
+        learner.learn(task)
+    first, *later = learner.records
+    assert first.changed
+    assert all(not any(record.changed.values()) for record in later)
+    assert all(int(born.max()) == 1 for born in learner.network.born.values())
 
 
 def test_the_published_set_up():

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -15,9 +16,9 @@ from playwright.sync_api import (
 from lifelong.evaluation.runs import Run, RunError
 from lifelong.evaluation.usage import common
 from lifelong.report import page as report
-from lifelong.report.figures import drift, scores
+from lifelong.report.figures import drift, heritage, scores
 from lifelong.report.page import forgetting_points, page
-from made_up import GROUPS, made_up
+from made_up import GROUPS, TENSORS, made_up
 
 EVIL = '<script>alert("x")</script>'
 ALSO_EVIL = '<img src="x" onerror="alert(1)">'
@@ -192,19 +193,20 @@ def test_methods_are_the_mean_and_deviation_of_their_seeds(runs, html):
     auroc = [run.summary.auroc for run in runs if run.method == "DEN"]
     forgetting = [100 * (run.summary.forgetting or 0) for run in runs if run.method == "DNN-STL"]
     assert cells[0] == f"{np.mean(auroc):.4f} ± {np.std(auroc, ddof=1):.4f}"
-    assert cells[8 + 2] == f"{np.mean(forgetting):.2f} ± {np.std(forgetting, ddof=1):.2f}"
-    assert cells[7] == "2"
+    assert cells[9 + 2] == f"{np.mean(forgetting):.2f} ± {np.std(forgetting, ddof=1):.2f}"
+    assert cells[8] == "2"
 
 
 def test_one_seed_is_shown_as_it_is(runs):
     run = runs[0]
     s = run.summary
     cells = re.findall(r"<td>(.*?)</td>", page([run]).split('id="methods"')[1])
-    assert cells[:8] == [
+    assert cells[:9] == [
         f"{s.auroc:.4f}",
         f"{s.accuracy:.4f}",
         forgetting_points(s.forgetting),
         f"{s.capacity:.2f}",
+        f"{s.bytes:,}",
         f"{s.parameters:,}",
         f"{s.nonzero:,}",
         f"{s.seconds:.1f}",
@@ -327,6 +329,32 @@ def test_the_numbers_behind_growth_and_sharing_are_the_stored_ones(opened, runs,
         assert line[: i + 1] == [run.tasks[i], *(f"{share:.3f}" for share in shares[i, :i])]
 
 
+def test_the_weights_that_tasks_overwrite_and_from_whom_they_inherit(opened):
+    run = made_up(4, method="DEN-W", patched=True)
+    seen = opened(page([run, made_up(4, method="DEN")]))
+    assert "overwrite no weights" in seen.tab.inner_text("#changed .none")
+    seen.choose("method", "DEN-W")
+    head, *lines = seen.table("changed")
+    assert head == ["task", *TENSORS]
+    assert lines == [[name, f"{n / 100:.4f}", "0.0000"] for n, name in enumerate(run.tasks, 1)]
+    untrained = heritage.UNTRAINED
+    starts = [untrained, untrained, "task 2", untrained]
+    assert seen.table("heritage")[1:] == [
+        [name, start, str(n)]
+        for n, (name, start) in enumerate(zip(run.tasks, starts, strict=True), 1)
+    ]
+    chosen = seen.table("selection")
+    for (before, record), line in zip(pairwise(run.records), chosen[1:], strict=True):
+        shares = [at.selected / before.groups[g].units for g, at in record.groups.items()]
+        assert line == [record.task, *(f"{share:.3f}" for share in shares)]
+
+
+def test_a_run_that_does_not_tell_the_sizes_of_its_tensors_still_tells_its_heritage():
+    run = msgspec.structs.replace(made_up(4, patched=True), entries={})
+    assert heritage.changed([run]).views == {}
+    assert len(heritage.heritage([run]).views) == 1
+
+
 def test_the_numbers_behind_scores_and_cost_are_the_stored_ones(opened, runs, html):
     seen = opened(html)
     results = [run.results for run in runs if run.method == "DEN"]
@@ -342,12 +370,14 @@ def test_the_numbers_behind_scores_and_cost_are_the_stored_ones(opened, runs, ht
     by_task = {tuple(line[:2]): line[2] for line in seen.table("tasks")[1:]}
     scores = [run.scores["auroc"][1] for run in runs if run.method == "DNN-STL"]
     assert by_task[EVIL, "DNN-STL"] == f"{np.mean(scores):.4f}"
-    sizes = {tuple(line[:3]): line[3] for line in seen.table("sizes")[1:]}
-    assert sizes["DEN", "6", "non-zero"] == str(900 + 40 * 5)
+    sizes = {tuple(line[:2]): line[2:] for line in seen.table("sizes")[1:]}
+    values = 1000 + 50 * 5
+    assert sizes["DEN", "6"] == [str(4 * values), str(values), str(900 + 40 * 5)]
     seconds = sum(float(line[2]) for line in seen.table("seconds")[1:])
     assert seconds == pytest.approx(_of(runs, "DEN", 1).summary.seconds, abs=0.02)
     points = [line for line in seen.table("performance")[1:] if line[:2] == ["DEN", "2"]]
-    assert points == [["DEN", "2", "1.250", f"{_of(runs, 'DEN', 2).summary.auroc:.4f}"]]
+    auroc = f"{_of(runs, 'DEN', 2).summary.auroc:.4f}"
+    assert points == [["DEN", "2", "1.250", str(values), auroc]]
 
 
 def test_pointing_tells_the_numbers_and_evil_names_are_text(opened, runs, html):
@@ -368,7 +398,7 @@ def test_pointing_tells_the_numbers_and_evil_names_are_text(opened, runs, html):
 def test_every_figure_has_words_and_a_table(opened, html):
     seen = opened(html)
     figures = seen.tab.eval_on_selector_all("figure", "all => all.map(figure => figure.id)")
-    assert len(figures) == 13
+    assert len(figures) == 14
     for figure in figures:
         words = seen.tab.get_attribute(f"#{figure} .chart", "aria-label")
         assert words
@@ -453,7 +483,7 @@ def test_print_is_on_white_and_without_switches(opened, html):
 def test_many_tasks_are_drawn_in_time(opened, tasks):
     """A time is asserted: it is a promise, and it hangs on how many marks are drawn."""
     some = [
-        made_up(tasks, newcomers=2),
+        made_up(tasks, newcomers=2, patched=True),
         made_up(tasks, method="DNN-STL", grows=False, newcomers=2),
     ]
     text = page(some)
@@ -475,6 +505,7 @@ def test_a_page_of_a_model_has_no_scores(opened):
         "seconds",
         "births",
         "events",
+        "selection",
         "weave",
         "sources",
         "overlap",

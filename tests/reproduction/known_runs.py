@@ -25,6 +25,7 @@ def run(
     tasks: int = 10,
     together: bool = False,
     selected: tuple[int, int] = (100, 20),
+    look_alike: bool = False,
 ) -> Run:
     """Every task scores `auroc` at the end; each had `lost` more before later ones came."""
     names = TASK_NAMES[:tasks] if tasks <= 10 else tuple(f"task {n}" for n in range(1, tasks + 1))
@@ -50,7 +51,8 @@ def run(
         about="made up",
         command="none",
         data="mnist-variation",
-        source="made up, look-alike",
+        source="made up",
+        look_alike=look_alike,
         tasks=names,
         inputs=(784,),
         widths=LAYERS,

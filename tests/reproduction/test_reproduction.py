@@ -168,6 +168,21 @@ def test_the_table_of_expansions_and_selective_retraining():
     assert upper.verdict == "reproduced"
 
 
+def test_a_number_on_a_look_alike_is_not_compared_with_the_papers():
+    """Whatever it is; comparisons between methods are made as ever."""
+    runs = [
+        *_seeds("DNN-L2", 0.7440, look_alike=True),
+        *_seeds("L2-Selective", 0.99, capacity=1.0, look_alike=True),
+    ]
+    evidence = _evidence(figure4=runs)
+    for method in ("DNN-L2", "L2-Selective"):
+        assert _found(evidence, "figure4", f"AUROC of {method}").verdict == "not comparable"
+    assert _found(evidence, "figure4", "AUROC of DEN-Dynamic").verdict == "not measured"
+    assert _found(evidence, "figure4", "capacity of L2-Selective").verdict == "reproduced"
+    assert _found(evidence, "figure4", "selective retraining is above").verdict == "reproduced"
+    assert "2 not comparable" in page(findings(evidence), evidence, [])
+
+
 def test_drift():
     runs = [
         *_seeds("DNN-L2", 0.80, lost=0.1),
@@ -205,7 +220,7 @@ def test_the_page_is_made_from_the_summary_and_has_every_line_of_it():
         assert each.command in shown
     assert "**not reproduced**" in shown
     assert "![figure3](results/figures/figure3.png)" in shown
-    assert "| DEN | 0.9000 ± 0.0007 | 0.00 | 1.000 | 10 | 5 |" in shown
+    assert "| DEN | 0.9000 ± 0.0007 | 0.00 | 1.000 | 1,000 | 10 | 5 |" in shown
 
 
 def test_all_methods_on_all_data_at_a_glance():

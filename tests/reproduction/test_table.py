@@ -17,7 +17,15 @@ def test_numbers_and_names_are_whole_in_a_terminal_of_80_columns():
     ]
     text = io.StringIO()
     Console(file=text, width=80).print(as_table("A title", runs))
-    for number in ("0.9023 ± 0.0011", "1.23", "1.345", "12345", "forgetting", "capacity"):
+    for number in (
+        "0.9023 ± 0.0011",
+        "1.23",
+        "1.345",
+        "12345",
+        "forgetting",
+        "capacity",
+        "stored bytes",
+    ):
         assert number in text.getvalue()
     for name in METHODS:
         assert name in text.getvalue()

@@ -42,8 +42,8 @@ def table_command(
 ) -> None:
     """Print the stored runs of a recipe as a table of means over seeds.
 
-    AUROC has its standard error, forgetting is in points of AUROC, and capacity is the number of
-    parameters relative to DNN-MTL on the base network.
+    AUROC has its standard error, forgetting is in points of AUROC, and capacity is the stored bytes
+    over those of the base network with a head for each task; CSV and JSON have bytes and values.
 
     Args:
         recipe: Name of the recipe.

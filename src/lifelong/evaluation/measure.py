@@ -207,6 +207,7 @@ def _run(
         records=learner.records,
         born=_born(learner.network),
         used=_used(learner),
+        entries=_entries(learner.network),
         matrix=msgspec.Raw("null" if outcome.results is None else outcome.results.to_json()),
     )
 
@@ -263,6 +264,7 @@ def _summary(learner: Learner[Any], outcome: _Outcome, base: Architecture) -> Su
         parameters=size.parameters,
         nonzero=size.nonzero,
         seconds=outcome.seconds,
+        bytes=size.bytes,
     )
 
 
@@ -283,6 +285,16 @@ def _used(learner: Learner[Any]) -> dict[str, tuple[tuple[int, ...], ...]]:
     return {
         group: tuple(tuple(row.nonzero().flatten().tolist()) for row in used)
         for group, used in learner.sharing().used.items()
+    }
+
+
+def _entries(network: GrowingNetwork) -> dict[str, tuple[int, ...]]:
+    """Sizes of the shared tensors as each task found them; empty if no task overwrites any."""
+    if not any(known.patches for known in network.tasks):
+        return {}
+    return {
+        name: tuple(network.entries(name, max(1, before)) for before in range(len(network.tasks)))
+        for name in network.shared
     }
 
 

@@ -43,7 +43,7 @@ class ResultMatrix:
     Attributes:
         tasks: names in the order in which they were learned.
         scores: R for each metric, such as "auroc" and "accuracy".
-        capacity: of the whole network after learning task i.
+        capacity: of all that is stored after learning task i: bytes, values, multiply-adds.
         as_of: capacity of the network as of task i: the cost of predictions for this task.
         seconds: of learning task i, without evaluation.
         source: description of the data.

@@ -11,13 +11,14 @@ import numpy as np
 
 from lifelong.evaluation.metrics import METRICS
 from lifelong.evaluation.results import ResultError, ResultMatrix
-from lifelong.records import TaskRecord
+from lifelong.records import BYTES, TaskRecord
 
 FORMAT = "lifelong run"
 VERSION = 1
 MOST_BYTES = 1 << 28  # of a file; what it is decoded into takes several times as much
 MOST_TASKS = 2000  # every pair of which has a score
 MOST_USES = 1 << 25  # tasks times units: what a table of who uses which takes
+MOST_ENTRIES = 1 << 53  # of a tensor: more cannot be counted exactly in a float
 DEEPEST = 10  # settings within settings
 
 
@@ -34,9 +35,11 @@ class Summary(msgspec.Struct, frozen=True):
             saved model, or if the tasks are regressions.
         forgetting: of AUROC, or of R2 for regressions (see `ResultMatrix.forgetting`); None after a
             single task, or if all tasks were learned at once.
-        capacity: parameters relative to those of DNN-MTL.
-        parameters, nonzero: of the whole network.
+        capacity: stored bytes relative to those of the base network with a head for each task.
+        parameters, nonzero: values that are stored, and those of them that are not zero.
         seconds: of learning, without evaluation.
+        bytes: stored, of values and of the places of those that overwrite others. If not given, as
+            in runs of earlier releases, four per value.
     """
 
     auroc: float | None
@@ -46,6 +49,11 @@ class Summary(msgspec.Struct, frozen=True):
     parameters: int
     nonzero: int
     seconds: float
+    bytes: int = -1
+
+    def __post_init__(self) -> None:
+        if self.bytes < 0:
+            msgspec.structs.force_setattr(self, "bytes", BYTES * self.parameters)
 
 
 @final
@@ -68,6 +76,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             unit appeared with.
         used: for each group and each task, the units that the task uses, numbered from 0 as in
             `born`; empty if the method does not know them.
+        entries: of each shared tensor, for each task, those that were there when the task began,
+            and that it may have overwritten; empty if the run does not tell.
         matrix: the JSON of its `results`; null if all tasks were learned at once.
     """
 
@@ -91,6 +101,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     records: tuple[TaskRecord, ...]
     born: dict[str, tuple[int, ...]]
     used: dict[str, tuple[tuple[int, ...], ...]]
+    entries: dict[str, tuple[int, ...]] = {}
     matrix: msgspec.Raw
 
     def average(self, measure: str) -> float | None:
@@ -222,13 +233,30 @@ def _refuse_contradictions(run: Run) -> None:
     sigma = run.settings.get("sigma", 0)
     if not isinstance(sigma, int | float) or sigma < 0:
         raise RunError(f"a run whose sigma is {sigma!r}, not a number from 0")
-    for record in run.records:
+    for tensor, found in run.entries.items():
+        if len(found) != count or not all(0 <= entries <= MOST_ENTRIES for entries in found):
+            raise RunError(f"a run in which {tensor} has not some number of entries for each task")
+    for place, record in enumerate(run.records):
         if len(run.records) == count and run.born.keys() - record.groups:
             raise RunError(f"a run whose record of {record.task!r} lacks a group")
+        _refuse_strange_heritage(run, record, place)
     for group, used in run.used.items():
         units = len(run.born.get(group, ()))
         if len(used) != count or any(not 0 <= unit < units for each in used for unit in each):
             raise RunError(f"a run in which tasks use units that {group} does not have")
+
+
+def _refuse_strange_heritage(run: Run, record: TaskRecord, place: int) -> None:
+    """A task started from an earlier one, and overwrote no more than there was."""
+    if record.parent is not None and not 0 <= record.parent <= place:
+        raise RunError(f"a run in which {record.task!r} started from task {record.parent}")
+    for tensor, changed in record.changed.items():
+        known = run.entries.get(tensor, (0,) * len(run.tasks))
+        if not 0 <= changed <= (known[place] if run.entries else MOST_ENTRIES):
+            raise RunError(
+                f"a run in which {record.task!r} overwrote {changed:,} entries of {tensor}, which "
+                "did not have as many"
+            )
 
 
 def _refuse_too_much(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""The units of a run: their births, what happened to them, which tasks use them."""
+"""The units and weights of a run: their births, what happened to them, which tasks use them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -107,3 +107,60 @@ def common(run: Run) -> NDArray[np.float64]:
     size = used.sum(axis=1)
     either = size[:, None] + size - both
     return np.where(either > 0, both / np.maximum(either, 1), 1.0)
+
+
+def selected_shares(run: Run) -> dict[str, NDArray[np.float64]]:
+    """Per group and task, the selected units over those there were; NaN for the first task."""
+    shares = {}
+    for group in run.born:
+        units = [record.groups[group].units for record in run.records]
+        chosen = [record.groups[group].selected for record in run.records[1:]]
+        shares[group] = np.array([np.nan, *np.divide(chosen, np.maximum(units[:-1], 1))])
+    return shares
+
+
+def overwrites(run: Run) -> bool:
+    """Whether tasks of this run overwrite single weights of the network that they start from."""
+    known = any(record.changed or record.parent is not None for record in run.records)
+    return known and len(run.records) == len(run.tasks)
+
+
+def parents(run: Run) -> list[int]:
+    """Number of the task that each task starts from; 0 is the untrained network."""
+    told = (record.parent for record in run.records)
+    return [place if parent is None else parent for place, parent in enumerate(told)]
+
+
+def changed_entries(run: Run) -> dict[str, NDArray[np.int64]]:
+    """Per shared tensor and task, the entries that the task overwrites."""
+    names = dict.fromkeys(
+        [*run.entries, *(name for record in run.records for name in record.changed)]
+    )
+    return {
+        name: np.array([record.changed.get(name, 0) for record in run.records]) for name in names
+    }
+
+
+def changed_shares(run: Run) -> dict[str, NDArray[np.float64]]:
+    """Per shared tensor and task, the share of its entries that the task overwrites.
+
+    Empty if the run does not tell how many there were.
+    """
+    return {
+        name: entries / np.maximum(run.entries[name], 1)
+        for name, entries in changed_entries(run).items()
+        if name in run.entries
+    }
+
+
+def changed_by_layer(run: Run) -> dict[str, NDArray[np.float64]]:
+    """`changed_shares` of each layer's tensors together."""
+    layers: dict[str, list[str]] = {}
+    for name in run.entries:
+        layers.setdefault(name.rpartition(".")[0] or name, []).append(name)
+    entries = changed_entries(run)
+    return {
+        layer: sum((entries[n] for n in names), np.zeros(len(run.tasks)))
+        / np.maximum(np.sum([run.entries[n] for n in names], axis=0), 1)
+        for layer, names in layers.items()
+    }

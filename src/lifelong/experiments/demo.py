@@ -45,7 +45,7 @@ def demo(out: Path, *, seed: int = 0, tasks: int = 10) -> None:
     with _shown(console, len(stream)) as progress:
         runs = run(stream, seed=seed, progress=progress, command=command)
     console.print(table(runs))
-    console.print("Forgetting in points of AUROC; capacity: parameters over those of DNN-MTL.")
+    console.print("Forgetting in points of AUROC; capacity: stored bytes over the base network's.")
     places = {"Report ": write(runs, out.resolve())}
     places |= {"Numbers": places["Report "].with_name("*.json")}
     for what, where in places.items():
@@ -93,7 +93,7 @@ def table(runs: Sequence[Run]) -> Table:
     first = runs[0]
     shown = Table(title=f"{first.source}, {len(first.tasks)} tasks", title_justify="left")
     shown.add_column("method")
-    for column in ("AUROC", "forgetting", "capacity", "seconds"):
+    for column in ("AUROC", "forgetting", "capacity", "values", "seconds"):
         shown.add_column(column, justify="right")
     for each in runs:
         s = each.summary
@@ -102,6 +102,7 @@ def table(runs: Sequence[Run]) -> Table:
             f"{s.auroc:.4f}",
             forgetting_points(s.forgetting),
             f"{s.capacity:.2f}",
+            f"{s.parameters:,}",
             f"{s.seconds:.1f}",
         )
     return shown

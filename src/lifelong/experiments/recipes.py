@@ -271,18 +271,29 @@ def methods_variation(size: Size) -> Recipe:
 
 
 def ablation_variation(size: Size) -> Recipe:
-    """What each part of DEN adds, and what l1 does for the batch models. Not in the paper."""
+    """What each part of DEN adds, and what l1 does for the batch models. Not in the paper.
+
+    Part after part from the whole base network: the sparse head of Equation 3 alone (patches have a
+    price that nothing is worth), retraining, expansion, and the split in its kinds.
+    """
     frozen = {"head_l1": 1.0, "k": 0.12, "min_improvement": 0.0}  # a head of zeros selects nothing
+    whole, unsplit = {"initial_width": 1.0}, {"initial_width": 1.0, "split": False}
     return _on_variation(
         size,
         name="ablation-variation",
-        title="DEN without its parts on MNIST-Variation",
+        title="The parts of DEN on MNIST-Variation",
         entries=(
-            *_entries("DEN", "DNN-STL", "DNN-MTL"),
+            *_entries("DEN", "DEN-W", "DEN-auto", "DEN (paper)", "DNN-STL", "DNN-MTL"),
+            Entry("DEN-auto", changes={"price": 1e6, "expand": False}, name="sparse head alone"),
+            Entry("DEN", changes={**unsplit, "expand": False}, name="head and retraining"),
+            Entry("DEN", changes=unsplit, name="head, retraining, expansion"),
+            Entry("DEN", changes=whole, name="DEN from full width"),
             Entry("DEN", changes={"distillation": 0.0}, name="DEN without distillation"),
             Entry("DEN", changes={"expand": False}, name="DEN without expansion"),
             Entry("DEN", changes=frozen, name="DEN, newcomers only"),
-            Entry("DEN", changes={"initial_width": 1.0}, name="DEN from full width"),
+            Entry("DEN-W", changes={"distillation": 0.0}, name="DEN-W without distillation"),
+            Entry("DEN-W", changes={"expand": False}, name="DEN-W without expansion"),
+            Entry("DEN-W", changes={"initial_width": 0.2}, name="DEN-W from a fifth"),
             Entry("DNN-STL", changes={"mu": 0.0}, name="DNN-STL without l1"),
             Entry("DNN-MTL", changes={"mu": 0.0}, name="DNN-MTL without l1"),
         ),

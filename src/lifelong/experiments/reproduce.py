@@ -9,14 +9,11 @@ from lifelong.experiments.collect import Collected, collect
 from lifelong.experiments.recipes import RECIPES, Recipe, recipe
 from lifelong.reproduction.claims import Evidence, Finding, findings
 from lifelong.reproduction.figures import TITLES, write_combined, write_figure
+from lifelong.reproduction.measured import look_alike
 from lifelong.reproduction.page import Chosen, page, read_summary, write_summary
 
 SUMMARY = "summary.json"
-_NOT_ON_THE_PAGE = (
-    "rehearsal",
-    "ablation-variation",
-    "published-permuted",
-)  # `lifelong table` shows them
+_NOT_ON_THE_PAGE = ("rehearsal", "published-permuted")  # `lifelong table` shows them
 _FORMATS = ("png",)
 _DATA = {
     "figure3-awa": "AWA",
@@ -75,9 +72,9 @@ def _evidence(chosen: Recipe, found: Collected) -> Evidence:
     measured = bool(found.measured)
     size = chosen.size if measured else "paper"
     data = title if size == "paper" else f"{title}, at a small size"
-    look_alike = " (look-alike)" if measured and found.measured[0].run.look_alike else ""
+    alike = " (look-alike)" if look_alike(found.measured) else ""
     command = f"lifelong run {chosen.name} --size {size}"
-    return Evidence(chosen.name, size, data + look_alike, command, found.measured)
+    return Evidence(chosen.name, size, data + alike, command, found.measured)
 
 
 def _choices() -> list[Chosen]:

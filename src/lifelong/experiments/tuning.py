@@ -29,7 +29,7 @@ from lifelong.learners.registry import method as method_named
 from lifelong.plugins import did_you_mean
 
 REPORTED = 100  # seeds below this are for reporting
-# Times DNN-MTL's parameters, unless the defaults need more or the recipe sets the growth.
+# Times the base network's bytes, unless the defaults need more or the recipe sets the growth.
 CEILING = 1.4
 GROWING = ("DEN", "DEN-Dynamic")  # their growth depends on what is tuned
 

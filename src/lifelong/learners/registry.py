@@ -261,7 +261,7 @@ _TABLE = (
         SequentialSettings,
         DEN_PAPER,
         space={"mu": _MU},
-        look=Look("#b8a11f", "x", ":"),
+        look=Look("#b8a11f", "H", ":"),
         checked="published accuracies",
     ),
     Method(

@@ -69,8 +69,8 @@ MANIFEST = "manifest.json"
 ATTACHED = "attached/"  # prefix of tensors that are not the network's
 MOST_UNTRAINED = 64  # entries of a network that is kept as its seed, per byte of its file
 _PATCH, _PLACES, _VALUES = "patch/", "/places", "/values"
-_CONSTANT = "constant/"
 _MASK = f"memory/{BITS}"  # start of the name of a packed mask
+_CONSTANT = "constant/"
 _TENSORS = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
 
 
@@ -391,7 +391,7 @@ def _read_tensors(file: Path, manifest: Manifest) -> dict[str, Tensor]:
 def _least_size(name: str) -> int:
     """Bytes that an entry of this tensor takes at least."""
     if name.startswith((_MASK, _CONSTANT)):
-        return 1  # a constant may be a mask too
+        return 1
     return 4 if not name.startswith(_PATCH) else 1 if name.endswith(_PLACES) else 2
 
 

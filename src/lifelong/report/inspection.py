@@ -1,4 +1,4 @@
-"""A model in the terminal: its tasks, its layers, which units tasks share."""
+"""A model in the terminal: tasks, layers, which units tasks share, which weights they change."""
 
 import math
 
@@ -8,7 +8,18 @@ from rich.table import Table
 from rich.text import Text
 
 from lifelong.evaluation.runs import Run
-from lifelong.evaluation.usage import EVENTS, common, grows, tells, units_by_task, used_units
+from lifelong.evaluation.usage import (
+    EVENTS,
+    changed_by_layer,
+    common,
+    grows,
+    overwrites,
+    parents,
+    selected_shares,
+    tells,
+    units_by_task,
+    used_units,
+)
 from lifelong.printing import printable
 
 _ACROSS = 12  # tasks that fit in one row
@@ -18,7 +29,7 @@ _NAMES = ("task", "layer", "most with")  # text columns
 def show(run: Run, console: Console) -> None:
     """Print all tables about a run."""
     console.print(_head(run))
-    for table in (_tasks(run), _layers(run), _overlap(run)):
+    for table in (_tasks(run), _layers(run), _selected(run), _changed(run), _overlap(run)):
         if table is not None:
             console.print(Text(f"\n{table.title}", style="bold"))
             table.title = None  # a table title would be cut to the width of the table
@@ -30,8 +41,8 @@ def _head(run: Run) -> Text:
     base = ", ".join(f"{printable(group)} {width}" for group, width in run.widths.items())
     return Text(
         f"{printable(run.method)}, seed {run.seed}: {_count(len(run.tasks), 'task')}, "
-        f"{s.parameters:,} parameters ({s.nonzero:,} not zero), "
-        f"{s.capacity:.2f} times the base network's\n"
+        f"{s.bytes:,} bytes stored, {s.capacity:.2f} times the base network's, in "
+        f"{s.parameters:,} values ({s.nonzero:,} not zero)\n"
         f"Base network: {' × '.join(map(str, run.inputs))} inputs, {base}"
     )
 
@@ -75,6 +86,35 @@ def _layers(run: Run) -> Table | None:
         if between:
             cells.insert(1, sum(counts[1 : 1 + between]))
         table.add_row(Text(printable(group)), *map(str, (run.widths[group], len(born), *cells)))
+    return table
+
+
+def _selected(run: Run) -> Table | None:
+    """The share of each layer's units that each task selects."""
+    if not grows(run) or len(run.tasks) < 2:
+        return None
+    shares = selected_shares(run)
+    title = "Selected units of each layer, of those that there were before the task"
+    table = _table(title, "", "task", *map(printable, shares))
+    for place, name in list(enumerate(run.tasks))[1:]:
+        cells = (f"{share[place]:.0%}" for share in shares.values())
+        table.add_row(str(place + 1), Text(printable(name)), *cells)
+    return table
+
+
+def _changed(run: Run) -> Table | None:
+    """The share of each layer's weights that each task overwrites, and where it starts from."""
+    if not overwrites(run):
+        return None
+    shares = changed_by_layer(run)
+    title = (
+        "Weights of each layer that the task overwrites; from: the number of the task that it "
+        "starts from, 0 for the untrained network"
+    )
+    table = _table(title, "", "task", "from", *map(printable, shares))
+    for place, (name, parent) in enumerate(zip(run.tasks, parents(run), strict=True)):
+        cells = (f"{share[place]:.1%}" for share in shares.values())
+        table.add_row(str(place + 1), Text(printable(name)), str(parent), *cells)
     return table
 
 

@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from lifelong.evaluation.metrics import METRICS, heading
 from lifelong.evaluation.runs import Run, RunError, measures
 from lifelong.evaluation.usage import grows, shared_by_several, tells
-from lifelong.report.figures import cost, drift, growth, scores, sharing
+from lifelong.report.figures import cost, drift, growth, heritage, scores, sharing
 from lifelong.report.figures.drawing import Figure, methods
 
 _FIRST = "DEN"  # the method that capacity is relative to
@@ -103,13 +103,22 @@ def _sections(runs: Sequence[Run], detailed: Sequence[Run]) -> list[_Section]:
             (cost.performance(runs), cost.sizes(runs), cost.seconds(detailed)),
         ),
         _Section(
-            "grow", "Growth", "How did it grow?", (growth.births(detailed), growth.events(detailed))
+            "grow",
+            "Growth",
+            "How did it grow?",
+            (growth.births(detailed), growth.events(detailed), growth.selection(detailed)),
         ),
         _Section(
             "share",
             "Sharing",
             "Who shares what?",
-            (sharing.weave(detailed), sharing.sources(detailed), sharing.overlap(detailed)),
+            (
+                sharing.weave(detailed),
+                sharing.sources(detailed),
+                sharing.overlap(detailed),
+                heritage.changed(detailed),
+                heritage.heritage(detailed),
+            ),
         ),
         _Section(
             "drift",
@@ -177,13 +186,15 @@ def _switches(runs: Sequence[Run], seeds: Sequence[int], shown: Run) -> dict[str
 
 _SIZES = {
     "capacity": "capacity",
-    "parameters": "parameters",
+    "bytes": "bytes",
+    "parameters": "values",
     "nonzero": "non-zero",
     "seconds": "seconds",
 }
 _FORMATS = {
     "forgetting": ".2f",
     "capacity": ".2f",
+    "bytes": ",.0f",
     "parameters": ",.0f",
     "nonzero": ",.0f",
     "seconds": ".1f",
@@ -231,7 +242,9 @@ def _headline(own: Sequence[Run]) -> list[tuple[str, str, str]]:
         what = heading(next(iter(measures(own)), "auroc"))
         tiles.append(("forgetting", points, f"points of {what} lost since the best"))
     capacity = np.mean([each.summary.capacity for each in own])
-    tiles.append(("capacity", f"{capacity:.2f} ×", "the parameters of DNN-MTL"))
+    numbers = np.mean([each.summary.parameters for each in own])
+    stored = f"the base network's bytes; {numbers:,.0f} values"
+    tiles.append(("capacity", f"{capacity:.2f} ×", stored))
     with_seed = f", seed {run.seed}" if seeds > 1 else ""
     if grows(run):
         units = sum(map(len, run.born.values()))

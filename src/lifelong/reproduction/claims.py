@@ -15,10 +15,12 @@ import numpy as np
 
 from lifelong.evaluation.results import ResultMatrix
 from lifelong.evaluation.runs import Run
-from lifelong.reproduction.measured import Mean, Measured, Row, mean, plain, rows
+from lifelong.reproduction.measured import Mean, Measured, Row, look_alike, mean, plain, rows
 from lifelong.reproduction.series import auroc_of
 
-Verdict: TypeAlias = Literal["reproduced", "better", "not reproduced", "not measured"]
+Verdict: TypeAlias = Literal[
+    "reproduced", "better", "not reproduced", "not comparable", "not measured"
+]
 Judge: TypeAlias = Callable[[Mean], Verdict]
 
 SAME = 1.0  # points of AUROC within which the paper's "almost the same" holds
@@ -36,6 +38,8 @@ FIGURE_3 = {
 VERDICTS = {
     "a number": "reproduced within two standard errors of ours and the paper's together, better or "
     "not reproduced outside; a capacity is reproduced within 10 %",
+    "an AUROC on other data": "not comparable: on a look-alike of the paper's data set only "
+    "comparisons between methods carry over",
     "above": "reproduced if the difference, seed by seed, is above zero by more than two standard "
     "errors",
     "at least": "reproduced if the difference is not below zero by more than two standard errors",
@@ -77,6 +81,11 @@ class Evidence:
     data: str
     command: str
     measured: Sequence[Measured]
+
+    @property
+    def look_alike(self) -> bool:
+        """Whether the data only imitates the paper's."""
+        return look_alike(self.measured)
 
     def row(self, method: str) -> Row | None:
         return plain(self.measured).get(method)
@@ -243,6 +252,10 @@ def near_auroc(paper: float) -> Judge:
     return judge
 
 
+def not_comparable(_ours: Mean) -> Verdict:
+    return "not comparable"
+
+
 def near_capacity(paper: float, margin: float = 0.1) -> Judge:
     def judge(ours: Mean) -> Verdict:
         if ours.value > (1 + margin) * paper:
@@ -291,7 +304,8 @@ def _auroc(of: Evidence, method: str, paper: float) -> Finding:
     row = of.row(method)
     ours = None if row is None else row.auroc
     stated = f"{paper:.4f} ± {PAPER_ERROR}"
-    return _finding(of, f"AUROC of {method}", stated, ours, near_auroc(paper), decimals=4)
+    judge = not_comparable if of.look_alike else near_auroc(paper)
+    return _finding(of, f"AUROC of {method}", stated, ours, judge, decimals=4)
 
 
 def _capacity(of: Evidence, method: str, paper: float) -> Finding:

@@ -27,14 +27,15 @@ def series(measured: Sequence[Measured]) -> tuple[Series, ...]:
 
 
 @style.styled
-def draw(measured: Sequence[Measured]) -> Figure:
+def draw(measured: Sequence[Measured], title: str = "") -> Figure:
     """The three panels side by side."""
     drawn, found = series(measured), plain(measured)
-    figure, axes = style.page(1, 3, height=2.5, width_ratios=(1.15, 0.85, 1.5))
+    figure, axes = style.page(1, 3, height=2.8, width_ratios=(1.15, 0.85, 1.5))
     _draw_time(axes[0, 0], drawn)
     _draw_selected(axes[0, 1], drawn, found)
     _draw_table(axes[0, 2], [found[name] for name in EXPANSION if name in found])
-    style.legend_below(figure, axes)
+    figure.suptitle(title)
+    style.legend_below(figure, axes, style.key_of(drawn, "band or bar: ± one standard error"))
     return figure
 
 
@@ -100,14 +101,14 @@ def _share(one: Point, width: int) -> str:
 
 
 def _draw_table(axes: Axes, found: Sequence[Row]) -> None:
-    axes.set_title("(c) expansion")
+    axes.set_title("(c) expansion; bytes: over the base's")
     axes.axis("off")
     if not found:
         return
     cells = [[row.method, str(row.auroc), f"{row.capacity.value:.2f}"] for row in found]
     table = axes.table(
         cells,
-        colLabels=["model", "AUROC", "capacity"],
+        colLabels=["model", "AUROC", "bytes"],
         colWidths=[0.44, 0.38, 0.2],
         cellLoc="left",
         edges="horizontal",

@@ -23,11 +23,11 @@ def series(measured: Sequence[Measured]) -> tuple[Series, ...]:
 
 
 @style.styled
-def draw(measured: Sequence[Measured]) -> Figure:
+def draw(measured: Sequence[Measured], title: str = "") -> Figure:
     """The panels side by side, on one scale."""
     drawn = series(measured)
     panels = list(dict.fromkeys(each.panel for each in drawn))
-    figure, axes = style.page(1, max(1, len(panels)), height=2.6, sharey=True)
+    figure, axes = style.page(1, max(1, len(panels)), height=2.9, sharey=True)
     for place, panel in zip(axes[0], panels, strict=False):
         for each in drawn:
             if each.panel == panel:
@@ -36,7 +36,8 @@ def draw(measured: Sequence[Measured]) -> Figure:
         place.set_xlabel("tasks learned so far")
         place.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes[0, 0].set_ylabel("AUROC of the task")
-    style.legend_below(figure, axes)
+    figure.suptitle(title)
+    style.legend_below(figure, axes, style.key_of(drawn))
     return figure
 
 

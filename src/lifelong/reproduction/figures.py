@@ -5,9 +5,9 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from lifelong.reproduction import figure3, figure4, figure5, style, table
+from lifelong.reproduction import dots, figure3, figure4, figure5, style, table
 from lifelong.reproduction.claims import FIGURE_3, Evidence
-from lifelong.reproduction.measured import Measured
+from lifelong.reproduction.measured import Measured, look_alike
 from lifelong.reproduction.series import Series, as_csv
 
 TITLES = {
@@ -15,9 +15,18 @@ TITLES = {
     "figure3-cifar100": "CIFAR-100",
     "figure3-awa": "AWA",
     "figure3-animals50": "50 animals",
+    "figure4": "MNIST-Variation",
+    "figure5": "MNIST-Variation",
     "permuted": "Permuted MNIST",
     "methods-variation": "MNIST-Variation",
+    "ablation-variation": "Parts of DEN, MNIST-Variation",
     "rehearsal": "digits",
+}
+WITH_TITLE = {
+    "figure4": (figure4.draw, figure4.series),
+    "figure5": (figure5.draw, figure5.series),
+    "methods-variation": (dots.draw, dots.series),
+    "ablation-variation": (dots.draw, dots.series),
 }
 
 
@@ -40,7 +49,7 @@ def write_combined(
 ) -> list[Path]:
     """Figure 3 as in the paper, with one column per data set that has runs."""
     columns = {
-        _title(each.recipe, each.size): each.measured
+        _title(each.recipe, each.size, each.measured): each.measured
         for each in evidence
         if each.recipe in FIGURE_3 and each.measured
     }
@@ -53,15 +62,16 @@ def write_combined(
 def _figure(
     recipe: str, size: str, measured: Sequence[Measured]
 ) -> tuple[Figure, tuple[Series, ...]]:
-    if recipe == "figure4":
-        return figure4.draw(measured), figure4.series(measured)
-    if recipe == "figure5":
-        return figure5.draw(measured), figure5.series(measured)
-    return figure3.draw({_title(recipe, size): measured}), figure3.series(measured)
+    title = _title(recipe, size, measured)
+    if recipe in WITH_TITLE:
+        draw, series = WITH_TITLE[recipe]
+        return draw(measured, title), series(measured)
+    return figure3.draw({title: measured}), figure3.series(measured)
 
 
-def _title(recipe: str, size: str) -> str:
-    return TITLES.get(recipe, recipe) + ("" if size == "paper" else f", {size}")
+def _title(recipe: str, size: str, measured: Sequence[Measured]) -> str:
+    small = "" if size == "paper" else f", {size}"
+    return TITLES.get(recipe, recipe) + small + (", look-alike" if look_alike(measured) else "")
 
 
 def _write(file: Path, text: str) -> Path:

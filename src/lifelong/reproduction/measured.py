@@ -95,6 +95,11 @@ def rows(measured: Sequence[Measured]) -> tuple[Row, ...]:
     )
 
 
+def look_alike(measured: Iterable[Measured]) -> bool:
+    """Whether any of the runs is on data that only imitates the data set of that name."""
+    return any(each.run.look_alike for each in measured)
+
+
 def plain(measured: Sequence[Measured]) -> dict[str, Row]:
     """The plain runs of each method."""
     return {row.method: row for row in rows(measured) if row.plain}

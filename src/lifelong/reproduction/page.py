@@ -16,7 +16,7 @@ _HEAD = """# Reproduction
 Every number and every claim of the paper's experiments, beside our measurements. The command
 `lifelong reproduce` makes this page and `results/summary.json` from the runs stored in
 `results/runs`; do not edit them by hand. Claims that were not reproduced or not measured are listed
-as such.
+as such; an AUROC on data that only imitates the paper's is not comparable with the paper's.
 
 Numbers are means over seeds with the standard error of the mean; differences are in points of AUROC
 (100 times AUROC). [docs/experiments.md](docs/experiments.md) describes how runs are made and how
@@ -85,8 +85,8 @@ def _at_a_glance(evidence: Sequence[Evidence]) -> str:
     methods = dict.fromkeys(method for found in columns.values() for method in found)
     lines = [
         "## At a glance\n",
-        "AUROC after the last task; in brackets the capacity (parameters over DNN-MTL's) and the "
-        "number of seeds.\n",
+        "AUROC after the last task; in brackets the capacity (stored bytes over the base "
+        "network's with a head for each task) and the number of seeds.\n",
         f"| | {' | '.join(columns)} |",
         "|---" * (len(columns) + 1) + "|",
         *(
@@ -185,8 +185,9 @@ def _figures(figures: Sequence[str]) -> str:
         return ""
     shown = "\n\n".join(f"![{Path(file).stem}]({file})" for file in figures)
     key = (
-        "Lines and points are means over seeds, bands one standard error; the tables below have "
-        "the number of seeds of each."
+        "Filled marks are means over seeds, hollow ones single seeds; bands are one standard "
+        "error to each side, bars as the figure says. The tables below have the number of seeds "
+        "of each."
     )
     return f"## Figures\n\n{key}\n\n{shown}\n"
 
@@ -196,8 +197,8 @@ def _table(evidence: Evidence) -> str:
     lines = [
         f"## {evidence.recipe}: all runs\n",
         f"{found[0].runs[0].source}. Size: {evidence.size}.\n",
-        "| method | AUROC | forgetting, points | capacity | seconds | seeds |",
-        "|---|---|---|---|---|---|",
+        "| method | AUROC | forgetting, points | bytes / base's | values | seconds | seeds |",
+        "|---|---|---|---|---|---|---|",
         *(_line(row) for row in found),
         "",
     ]
@@ -206,11 +207,13 @@ def _table(evidence: Evidence) -> str:
 
 def _line(row: Row) -> str:
     lost, seconds = row.forgetting, row.mean(lambda run: run.summary.seconds)
+    values = row.mean(lambda run: run.summary.parameters)
     cells = (
         row.label,
         str(row.auroc),
         "–" if lost is None else f"{100 * lost.value:.2f}",
         f"{row.capacity.value:.3f}",
+        "–" if values is None else f"{values.value:,.0f}",
         "–" if seconds is None else f"{seconds.value:.0f}",
         f"{len(row.runs)}",
     )

@@ -1,9 +1,9 @@
 """The style of the paper's figures: for print, on white, each method the same in all of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ParamSpec
 
 import matplotlib
 from matplotlib.artist import Artist
@@ -14,7 +14,7 @@ from PIL import Image
 from lifelong.looks import look
 from lifelong.reproduction.series import Series
 
-P = TypeVar("P")
+P = ParamSpec("P")
 FORMATS = ("png", "svg", "pdf")
 WIDE = 7.0  # inches: the text width of a page
 _SETTINGS: dict[Any, Any] = {
@@ -32,7 +32,6 @@ _SETTINGS: dict[Any, Any] = {
     "grid.linewidth": 0.6,
     "axes.axisbelow": True,
     "lines.linewidth": 1.3,
-    "lines.markersize": 4,
     "savefig.dpi": 200,
     "svg.hashsalt": "lifelong",  # reproducible files
     "svg.fonttype": "none",
@@ -40,13 +39,13 @@ _SETTINGS: dict[Any, Any] = {
 }
 
 
-def styled(draw: Callable[[P], Figure]) -> Callable[[P], Figure]:
+def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     """Apply the style within a `with` block."""
 
     @wraps(draw)
-    def inside(given: P) -> Figure:
+    def inside(*given: P.args, **named: P.kwargs) -> Figure:
         with matplotlib.rc_context(_SETTINGS):
-            return draw(given)
+            return draw(*given, **named)
 
     return inside
 
@@ -57,41 +56,84 @@ def page(rows: int, columns: int, height: float, **given: Any) -> tuple[Figure, 
     return figure, figure.subplots(rows, columns, squeeze=False, **given)
 
 
-def legend_below(figure: Figure, axes: Any) -> None:
-    """One legend for all panels, with each method once, in as many columns as fit."""
-    shown: dict[str, Artist] = {}
-    for one in axes.flat:
-        for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
-            shown.setdefault(label, handle)
-    for columns in range(min(8, len(shown)), 0, -1):
+def legend_below(figure: Figure, axes: Any, key: str = "") -> None:
+    """One legend for all panels, with each method once, in as many columns as fit.
+
+    The key, which says what marks and bands are, stands above the methods.
+    """
+    shown = handles(axes.flat)
+    for columns in range(max(1, min(8, len(shown))), 0, -1):
         legend = figure.legend(
-            list(shown.values()), list(shown), loc="outside lower center", ncols=columns
+            list(shown.values()),
+            list(shown),
+            loc="outside lower center",
+            ncols=columns,
+            title=key,
+            title_fontsize=7,
         )
         if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
             return
         legend.remove()
 
 
+def handles(panels: Iterable[Axes]) -> dict[str, Artist]:
+    """What a legend shows of these panels: each label once."""
+    shown: dict[str, Artist] = {}
+    for axes in panels:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            shown.setdefault(label, handle)
+    return shown
+
+
+def key_of(drawn: Iterable[Series], spread: str = "band: ± one standard error") -> str:
+    """What filled and hollow marks, and the spread around them, are in this figure."""
+    seeds = {point.seeds for each in drawn for point in each.points}
+    several = sorted(seeds - {1})
+    told = []
+    if several:
+        number = f"{several[0]}" if len(several) == 1 else f"{several[0]} to {several[-1]}"
+        told.append(f"filled mark: mean of {number} seeds, {spread}")
+    if 1 in seeds:
+        told.append("hollow mark: one seed")
+    return "; ".join(told)
+
+
 def draw_line(axes: Axes, series: Series, *, label: str | None = None) -> None:
-    """A line with a band of one standard error; only a marker if there is one point."""
+    """A line with a band of one standard error; marks of a single seed are hollow."""
     style = look(series.method)
-    axes.plot(
-        series.x,
-        series.y,
-        color=style.colour,
-        linestyle=style.line,
-        linewidth=style.width,
-        marker=style.marker,
-        markevery=max(1, len(series.points) // 10),
-        label=label or series.label,
-        zorder=3,
-    )
+    line = {"color": style.colour, "linestyle": style.line, "linewidth": style.width, "zorder": 3}
+    axes.plot(series.x, series.y, **line)
     axes.fill_between(
         series.x, series.low, series.high, color=style.colour, alpha=0.2, linewidth=0, zorder=2
+    )
+    marked = series.points[:: max(1, len(series.points) // 10)]
+    for hollow in (True, False):
+        points = [point for point in marked if (point.seeds == 1) == hollow]
+        axes.plot(
+            [point.x for point in points],
+            [point.y for point in points],
+            linestyle="none",
+            zorder=3.5,
+            **mark(series.method, hollow=hollow),
+        )
+    only_hollow = all(point.seeds == 1 for point in series.points)
+    axes.plot(
+        [], [], label=label or series.label, **mark(series.method, hollow=only_hollow), **line
     )
     if len(series.points) == 1:
         errors = [point.error for point in series.points]
         axes.errorbar(series.x, series.y, errors, color=style.colour, capsize=2, zorder=3)
+
+
+def mark(method: str, *, hollow: bool) -> dict[str, Any]:
+    """How the points of a method are marked."""
+    style = look(method)
+    return {
+        "marker": style.marker,
+        "markersize": 6 if style.marker == "*" else 4,  # or it could not be told hollow
+        "markerfacecolor": "white" if hollow else style.colour,
+        "markeredgecolor": style.colour,
+    }
 
 
 def save(figure: Figure, directory: Path, name: str, formats: Sequence[str]) -> list[Path]:

@@ -18,7 +18,15 @@ def as_table(title: str, measured: Sequence[Measured]) -> Table:
 
     In a narrow terminal names wrap; numbers are never cut.
     """
-    shown = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0, pad_edge=False)
+    shown = Table(
+        title=title,
+        title_justify="left",
+        caption="capacity: stored bytes over the base network's",
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+        padding=0,
+        pad_edge=False,
+    )
     shown.add_column("method", overflow="fold")
     metrics = _metrics(measured)
     for column in (*map(heading, metrics), "forgetting", "capacity", "seconds", "seeds"):
@@ -78,6 +86,6 @@ def _numbers(row: Row, metrics: Sequence[str]) -> dict[str, Mean | None]:
     scores = {name: row.mean(lambda run, name=name: run.average(name)) for name in metrics}  # type: ignore[misc]
     sizes = {
         name: row.mean(lambda run, name=name: getattr(run.summary, name))  # type: ignore[misc]
-        for name in ("capacity", "parameters", "nonzero", "seconds")
+        for name in ("capacity", "bytes", "parameters", "nonzero", "seconds")
     }
     return {**scores, "forgetting": row.forgetting, **sizes}

@@ -62,20 +62,20 @@ class TaskObjective:
     """The objective of one task: forward pass, loss, training and validation rows.
 
     Attributes:
-        training: the forward pass of a training step, if it is another one: with dropout, which
-            draws from the generator, and statistics, which it updates in place.
         validated: the forward pass in validation, if it is another than in training: that of the
             network which will be kept, where training relaxes it.
+        training: the forward pass of a training step, if it is another one: with dropout, which
+            draws from the generator, and statistics, which it updates in place.
     """
 
     forward: Callable[[Tensors, Any], Tensor]
     loss: Loss
     train: Batches
     valid: Batches
+    validated: Callable[[Tensors, Any], Tensor] | None = field(default=None, kw_only=True)
     training: Callable[[Tensors, Any, torch.Generator], Tensor] | None = field(
         default=None, kw_only=True
     )
-    validated: Callable[[Tensors, Any], Tensor] | None = field(default=None, kw_only=True)
 
     def step_loss(self, tensors: Tensors, x: Any, y: Tensor, generator: torch.Generator) -> Tensor:
         """The loss of a training step."""

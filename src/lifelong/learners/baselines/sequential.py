@@ -14,7 +14,7 @@ from torch import Tensor
 from lifelong.learners.base import Learner
 from lifelong.learners.baselines.settings import SequentialSettings
 from lifelong.networks.growing import GrowingNetwork, Network, first_network, uniform
-from lifelong.networks.layout import NetworkError, Tensors, trainable
+from lifelong.networks.layout import NetworkError, Tensors
 from lifelong.records import GroupRecord, TaskRecord
 from lifelong.tasks.task import Examples, Task, TaskError, to_device
 from lifelong.training.loop import (
@@ -132,18 +132,20 @@ class SequentialLearner(Learner[S]):
         known = self.network
         self._refuse_other_outputs(task)
         start = self._network(task, generator)
-        layout = known.architecture.layout
-        buffers, hook = layout.buffers, self._hook(start.only(trainable(layout.tensors)))
+        movable = dict.fromkeys(
+            n for n in start.tensors if n not in known.architecture.layout.buffers
+        )
+        hook = self._hook(start.only(movable))
         train, valid = (to_device(rows, self.device) for rows in (task.train, task.valid))
         tensors = {**start.tensors, **self._retrained(known)}
         problem = Problem(
             f"{task.name}: in turn",
             tensors,
             self._objectives(task, train, valid, generator),
-            movable={name: None for name in tensors if name not in buffers},
+            movable={**movable, **dict.fromkeys(self._retrained(known))},
             penalties=self._penalties(known),
             pulls=self._pulls(known),
-            buffers=buffers,
+            buffers=known.architecture.layout.buffers,
             hook=hook,
             adam=_named(_ADAM, known.memory) if self._carries() else None,
         )

@@ -1,4 +1,4 @@
-"""What did it cost? Performance over capacity, parameters over tasks, seconds per task."""
+"""What did it cost? Performance over capacity, stored bytes over tasks, seconds per task."""
 
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
@@ -33,23 +33,25 @@ from lifelong.report.figures.drawing import (
 _BARS = 60
 _LABELLED = 5  # most methods whose names fit beside their points
 _REST = "surgery and the rest"
-_KINDS = {"all": "parameters", "non-zero": "nonzero"}
+_OVER_BASE = "stored bytes / base network's"
+_SIZES = ("bytes", "parameters", "nonzero")
 
 
 def performance(runs: Sequence[Run]) -> Figure:
-    """Score at the end over parameters at the end: up and to the left is good."""
+    """Score at the end over stored bytes at the end: up and to the left is good."""
     names = methods(runs)
     crowded = len(names) > _LABELLED
     tips = [
         alt.Tooltip("method:N"),
-        alt.Tooltip("capacity:Q", format=".3f"),
+        alt.Tooltip("capacity:Q", title=_OVER_BASE, format=".3f"),
+        alt.Tooltip("values:Q", title="values stored", format=",.0f"),
         score_told(),
         alt.Tooltip("seed:N", title="seed"),
     ]
     base = from_data().encode(
         x=alt.X(
             "capacity:Q",
-            title="parameters / DNN-MTL's",
+            title=_OVER_BASE,
             scale=alt.Scale(type="log", base=2, nice=False, padding=30),
             axis=alt.Axis(format="~g", tickCount=6),
         ),
@@ -66,8 +68,9 @@ def performance(runs: Sequence[Run]) -> Figure:
     return Figure(
         "performance",
         "Performance over capacity",
-        "At the end: the mean score over the parameters that are kept. Up is better, left is "
-        "smaller; the scale doubles from step to step. Small points are single seeds.",
+        "At the end: the mean score over the bytes that are stored, relative to the base network "
+        "with a head for each task. Up is better, left is smaller; the scale doubles from step "
+        "to step. Small points are single seeds.",
         layered(
             seeds.encode(size=alt.value(30)),
             means.mark_point(filled=True, opacity=1, size=130),
@@ -78,7 +81,8 @@ def performance(runs: Sequence[Run]) -> Figure:
         (
             Column("method", "method"),
             Column("seed", "seed"),
-            Column("capacity", "parameters / DNN-MTL's", 3),
+            Column("capacity", _OVER_BASE, 3),
+            Column("values", "values"),
             Column("score", "mean score", 4),
         ),
         Height(share=0.6, most=420),
@@ -86,37 +90,34 @@ def performance(runs: Sequence[Run]) -> Figure:
 
 
 def sizes(runs: Sequence[Run]) -> Figure:
-    """Parameters, and nonzero parameters, after each task."""
+    """Stored bytes after each task, with the values in them."""
     chart = from_data().encode(
         x=tasks_learned(),
-        y=alt.Y("parameters:Q", title="parameters", axis=alt.Axis(format="~s")),
+        y=alt.Y("bytes:Q", title="stored bytes", axis=alt.Axis(format="~s")),
         color=method_color(methods(runs)),
-        strokeDash=alt.StrokeDash(
-            "which:N",
-            title=None,
-            scale=alt.Scale(domain=list(_KINDS), range=[[1, 0], [4, 3]]),
-        ),
         tooltip=[
             "method:N",
             alt.Tooltip("tasks:Q", title="tasks learned"),
-            "which:N",
-            alt.Tooltip("parameters:Q", format=",.0f"),
+            alt.Tooltip("bytes:Q", title="stored bytes", format=",.0f"),
+            alt.Tooltip("parameters:Q", title="values", format=",.0f"),
+            alt.Tooltip("nonzero:Q", title="of them not zero", format=",.0f"),
         ],
     )
-    points = chart.mark_point(filled=True, size=40).encode(strokeDash=alt.StrokeDashValue([1, 0]))
     return Figure(
         "sizes",
-        "Parameters after each task",
-        "All parameters that are kept after each task, and those of them that are not zero; the "
-        "mean over seeds. A method that learns all tasks at once has its size from the start.",
-        layered(chart.mark_line(strokeWidth=2.2), points),
+        "Stored bytes after each task",
+        "All that predictions need after each task: values, and the places of those that "
+        "overwrite others; the mean over seeds. A method that learns all tasks at once has its "
+        "size from the start.",
+        layered(chart.mark_line(strokeWidth=2.2), chart.mark_point(filled=True, size=40)),
         (),
         _sizes_views(runs),
         (
             Column("method", "method"),
             Column("tasks", "tasks learned"),
-            Column("which", "which"),
-            Column("parameters", "parameters"),
+            Column("bytes", "stored bytes"),
+            Column("parameters", "values"),
+            Column("nonzero", "of them not zero"),
         ),
         Height(share=0.6, most=420),
     )
@@ -166,47 +167,44 @@ def seconds(runs: Sequence[Run]) -> Figure:
 
 
 def _performance_view(runs: Sequence[Run], measure: str) -> View:
-    found: list[tuple[str, str, float, float]] = []
+    found: list[tuple[str, str, float, float, float]] = []
     for method in methods(runs):
+        own = [run for run in runs if run.method == method]
         points = [
-            (run.summary.capacity, float(np.mean(run.scores[measure])))
-            for run in runs
-            if run.method == method
+            (run.summary.capacity, run.summary.parameters, float(np.mean(run.scores[measure])))
+            for run in own
         ]
-        mean = np.mean(points, axis=0)
-        found.append((method, "mean", rounded(mean[0]), rounded(mean[1])))
-        found += [
-            (method, str(run.seed), rounded(capacity), rounded(score))
-            for run, (capacity, score) in zip(
-                [run for run in runs if run.method == method], points, strict=True
-            )
-        ]
-    said = [f"{m}: {s:.4f} at {c:.2f}" for m, seed, c, s in found if seed == "mean"]
+        seeds = ("mean", *(str(run.seed) for run in own))
+        for seed, (size, values, score) in zip(
+            seeds, [np.mean(points, axis=0), *points], strict=True
+        ):
+            found.append((method, seed, rounded(size), round(values), rounded(score)))
+    said = [f"{m}: {s:.4f} at {c:.2f}" for m, seed, c, _, s in found if seed == "mean"]
     words = f"Points, {heading(measure)} at the end over capacity. {'; '.join(said)}."
-    return View(words, {ROWS: rows(("method", "seed", "capacity", "score"), found)})
+    return View(words, {ROWS: rows(("method", "seed", "capacity", "values", "score"), found)})
 
 
 def _sizes_views(runs: Sequence[Run]) -> Views:
     found = [row for method in methods(runs) for row in _sizes_of(runs, method)]
     if not found:
         return {}
-    ends = "; ".join(f"{m}: {p:,.0f}" for m, t, w, p in found if t == len(runs[0].tasks))
-    words = f"Lines, parameters after each task. At the end, all and non-zero: {ends}."
-    return {(): View(words, {ROWS: rows(("method", "tasks", "which", "parameters"), found)})}
+    ends = "; ".join(f"{m}: {size:,}" for m, t, size, *_ in found if t == len(runs[0].tasks))
+    words = f"Lines, stored bytes after each task. At the end: {ends}."
+    return {(): View(words, {ROWS: rows(("method", "tasks", *_SIZES), found)})}
 
 
-def _sizes_of(runs: Sequence[Run], method: str) -> Iterator[tuple[str, int, str, float]]:
+def _sizes_of(runs: Sequence[Run], method: str) -> Iterator[tuple[str, int, int, int, int]]:
     own = [run for run in runs if run.method == method and _sizes_known(run)]
     count = len(runs[0].tasks)
     if not own:
         return
-    for which, field in _KINDS.items():
-        of = attrgetter(field)
-        grown = [[of(size) for size in r.capacity] for run in own if (r := run.results) is not None]
-        sizes = grown or [[of(run.summary)] * count for run in own]
-        places = [part[-1] for part in bins(count, 100)] if grown else sorted({0, count - 1})
-        for place in places:
-            yield method, place + 1, which, rounded(np.mean([size[place] for size in sizes]))
+    of = attrgetter(*_SIZES)
+    grown = [[of(size) for size in r.capacity] for run in own if (r := run.results) is not None]
+    sizes = np.mean(grown or [[of(run.summary)] * count for run in own], axis=0)
+    places = [part[-1] for part in bins(count, 100)] if grown else sorted({0, count - 1})
+    for place in places:
+        size, values, nonzero = (round(number) for number in sizes[place])
+        yield method, place + 1, size, values, nonzero
 
 
 def _sizes_known(run: Run) -> bool:

@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 import altair as alt
+import numpy as np
 
 from lifelong.evaluation.runs import Run
-from lifelong.evaluation.usage import EVENTS, grows, units_by_task
+from lifelong.evaluation.usage import EVENTS, grows, selected_shares, units_by_task
 from lifelong.report.figures.drawing import (
     INK,
     ROWS,
@@ -19,10 +20,12 @@ from lifelong.report.figures.drawing import (
     from_data,
     label,
     layered,
+    rounded,
     rows,
     task_color,
     task_names,
 )
+from lifelong.report.figures.scores import MOST, heat_map, parts_of
 
 _LINES = 60
 _WRITTEN = 26  # most columns with room for a number in each cell
@@ -113,6 +116,41 @@ def events(runs: Sequence[Run]) -> Figure:
         NO_GROWTH,
         wide=True,
     )
+
+
+def selection(runs: Sequence[Run]) -> Figure:
+    """The share of each layer's units that each task selects."""
+    count = len(runs[0].tasks)
+    layers = max(len(run.widths) for run in runs)
+    return Figure(
+        "selection",
+        "What a task selects of each layer",
+        "Of the units that there were when the task began, the share that its sparse head depends "
+        "on: only these are retrained. 1: it selects them all."
+        + (" With so many tasks, a cell is the mean of several." * (count > MOST)),
+        heat_map(count, "layer", "task", "share"),
+        ("method", "seed"),
+        by_run(runs, _selection_view),
+        Pivot("task", "line", Column("share", "share", 3), "task"),
+        Height(pixels=150 + 30 * layers, least=180),
+        NO_GROWTH,
+        wide=True,
+    )
+
+
+def _selection_view(run: Run) -> View | None:
+    if not grows(run) or len(run.tasks) < 2:
+        return None
+    shares = selected_shares(run)
+    cells = [
+        (layer, name, rounded(np.nanmean(share[list(part)])))
+        for name, part in parts_of(run.tasks)
+        for layer, share in shares.items()
+        if not np.isnan(share[list(part)]).all()
+    ]
+    said = "; ".join(f"{layer}: {np.nanmean(share):.0%}" for layer, share in shares.items())
+    words = f"Heat map, share of each layer's units that each task selects. On average {said}."
+    return View(words, {ROWS: rows(("line", "task", "share"), cells)})
 
 
 def _births_view(run: Run) -> View | None:

@@ -162,6 +162,11 @@ def _matrix_view(run: Run, measure: str) -> View | None:
     return View(words, {ROWS: rows(("line", "task", "score"), cells)})
 
 
+def parts_of(names: Sequence[str]) -> list[tuple[str, range]]:
+    """The rows or columns of a heat map: a label, and the tasks that it stands for."""
+    return [(label(names, part), part) for part in bins(len(names), MOST)]
+
+
 def _some_in_common(runs: Sequence[Run]) -> bool:
     """Whether there are tasks that every run learned, whatever its seed."""
     return bool(set.intersection(*(set(run.tasks) for run in runs)))
