@@ -14,7 +14,7 @@ from lifelong.learners.den.prune import prune_useless
 from lifelong.learners.den.retrain import select
 from lifelong.learners.registry import METHODS
 from lifelong.networks.growing import Network, first_network, uniform
-from lifelong.networks.layout import HEAD, INPUTS
+from lifelong.networks.layout import HEAD, INPUTS, NetworkError
 from lifelong.networks.surgery import append_units
 from lifelong.networks.traced.architecture import Traced
 from lifelong.persistence.checkpoint import Checkpoint
@@ -318,3 +318,13 @@ def test_a_traced_module_from_a_file_is_checked(change, told, tmp_path):
     _changed(tmp_path / "manifest.json", change)
     with pytest.raises(ModelFileError, match=told):
         DEN.load(tmp_path)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_takes_running_statistics_or_refuses_them(method):
+    row = METHODS[method]
+    if row.learner.keeps_statistics:
+        assert row.make(fresh("mobile"), budget=BRIEF).tasks == ()
+    else:
+        with pytest.raises(NetworkError, match="takes networks without running statistics"):
+            row.make(fresh("mobile"), budget=BRIEF)

@@ -84,6 +84,7 @@ class Learner(ABC, Generic[S]):
     """
 
     method: ClassVar[str]  # name in the paper; stored in saved models
+    keeps_statistics: ClassVar[bool] = True  # whether it takes networks with running statistics
     settings_type: type[S]
 
     def __init__(
@@ -96,6 +97,12 @@ class Learner(ABC, Generic[S]):
         progress: bool = False,
     ) -> None:
         _require_architecture(architecture)
+        if architecture.layout.buffers and not self.keeps_statistics:
+            raise NetworkError(
+                f"{self.method} takes networks without running statistics, but this one has "
+                f"{architecture.layout.buffers[0]}; use group or layer normalisation, freeze that "
+                "part, or take another method"
+            )
         self.settings = settings if settings is not None else self.settings_type()
         self.seed = int(seed) if isinstance(seed, np.integer) else seed
         _require_storable(self.settings, self.seed)

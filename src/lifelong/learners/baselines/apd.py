@@ -68,6 +68,7 @@ class APD(ViewLearner[APDSettings]):
     """Tasks share what they have in common, and earlier ones adapt to what is shared later."""
 
     method: ClassVar[str] = "APD"
+    keeps_statistics = False
     settings_type = APDSettings
 
     def _weights(self, network: GrowingNetwork, number: int) -> Tensors:

@@ -55,6 +55,7 @@ class GPM(SequentialLearner[GPMSettings]):
     """Keeps no data, but the directions in which it varies."""
 
     method: ClassVar[str] = "GPM"
+    keeps_statistics = False
     settings_type = GPMSettings
 
     def _hook(self, start: Tensors) -> "Projection | None":

@@ -73,6 +73,7 @@ class HAT(SubnetworkLearner[HATSettings]):
     """A task uses the weights between its units; one bit for each unit says which these are."""
 
     method: ClassVar[str] = "HAT"
+    keeps_statistics = False
     settings_type = HATSettings
 
     def _masks(self, network: GrowingNetwork, number: int) -> Tensors:

@@ -48,6 +48,7 @@ class LoRA(ViewLearner[LoRASettings]):
     """Tasks share only what no later task changes, so nothing is forgotten."""
 
     method: ClassVar[str] = "LoRA"
+    keeps_statistics = False
     settings_type = LoRASettings
 
     def _weights(self, network: GrowingNetwork, number: int) -> Tensors:

@@ -35,6 +35,7 @@ class LPF(Learner[LPFSettings]):
     """Tasks share what no later task changes, so nothing is forgotten."""
 
     method: ClassVar[str] = "LPF"
+    keeps_statistics = False
     settings_type = LPFSettings
 
     def _require_usable(self) -> None:

@@ -51,6 +51,7 @@ class LwF(SequentialLearner[LwFSettings]):
     """Keeps no data: the new task's rows stand in for those of earlier tasks."""
 
     method: ClassVar[str] = "LwF"
+    keeps_statistics = False
     settings_type = LwFSettings
 
     def _retrained(self, known: GrowingNetwork) -> Tensors:

@@ -55,6 +55,7 @@ class PackNet(SubnetworkLearner[PackNetSettings]):
     """
 
     method: ClassVar[str] = "PackNet"
+    keeps_statistics = False
     settings_type = PackNetSettings
 
     def _masks(self, network: GrowingNetwork, number: int) -> Tensors:

@@ -56,6 +56,7 @@ class Piggyback(SubnetworkLearner[PiggybackSettings]):
     """Tasks share only what no later task changes, so nothing is forgotten."""
 
     method: ClassVar[str] = "Piggyback"
+    keeps_statistics = False
     settings_type = PiggybackSettings
 
     def _masks(self, network: GrowingNetwork, number: int) -> Tensors:

@@ -54,6 +54,7 @@ class SupSup(SubnetworkLearner[SupSupSettings]):
     """Tasks share only what no task changes, so nothing is forgotten."""
 
     method: ClassVar[str] = "SupSup"
+    keeps_statistics = False
     settings_type = SupSupSettings
 
     def _masks(self, network: GrowingNetwork, number: int) -> Tensors:

@@ -51,6 +51,7 @@ class WSN(SubnetworkLearner[WSNSettings]):
     """What a task uses is frozen, so nothing is forgotten; what none uses is free to move."""
 
     method: ClassVar[str] = "WSN"
+    keeps_statistics = False
     remembers = ("score",)
     settings_type = WSNSettings
 

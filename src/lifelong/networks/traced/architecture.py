@@ -159,14 +159,17 @@ class Traced:
     def _frozen(self) -> "_Frozen | None":
         """The part of both programs that depends on nothing that is learned."""
         evaluation, training = self.data.evaluation, self.data.training
-        for number in reversed(evaluation.splits()):
-            first, rest = evaluation.split_at(number)
-            fixed = bool(first.names()) and first.names() <= set(self.data.constants)
-            same = first.calls == training.calls[:number] and number in training.splits()
-            if fixed and same and not first.symbols:
-                after = {"evaluation": rest, "training": training.split_at(number)[1]}
-                return self._split(first, after)  # type: ignore[arg-type]
-        return None
+        constants, same = set(self.data.constants), 0
+        for one, other in zip(evaluation.calls, training.calls, strict=False):
+            if one != other or not one.names() <= constants or one.symbols():
+                break
+            same += 1
+        ends = {*evaluation.splits()} & {*training.splits()} & {*range(1, same + 1)}
+        first, rest = evaluation.split_at(max(ends, default=0))
+        if not first.names():
+            return None
+        after = {"evaluation": rest, "training": training.split_at(max(ends))[1]}
+        return self._split(first, after)  # type: ignore[arg-type]
 
     def _split(self, first: Program, rest: dict[Mode, Program]) -> "_Frozen | None":
         x = torch.empty(2, *self.layout.inputs, device="meta")

@@ -92,6 +92,15 @@ class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         given = [*self.arguments, *self.named.values()]
         return [atom for one in given for atom in (one if isinstance(one, list) else [one])]
 
+    def names(self) -> set[str]:
+        """The tensors that it reads."""
+        return {atom.name for atom in self.atoms() if isinstance(atom, Named)}
+
+    def symbols(self) -> set[str]:
+        """The groups whose widths it depends on."""
+        sizes = [atom for atom in self.atoms() if isinstance(atom, Size)]
+        return {symbol for size in sizes for symbol in size.symbols} - {BATCH}
+
 
 @final
 class Program(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True):
@@ -109,8 +118,7 @@ class Program(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True
     @cached_property
     def symbols(self) -> tuple[str, ...]:
         """Groups whose widths the calls depend on."""
-        sizes = [atom for call in self.calls for atom in call.atoms() if isinstance(atom, Size)]
-        return tuple(sorted({s for size in sizes for s in size.symbols} - {BATCH}))
+        return tuple(sorted({symbol for call in self.calls for symbol in call.symbols()}))
 
     def split_at(self, number: int) -> tuple["Program", "Program"]:
         """The first calls, and the others as a program whose input is the value of that number."""
@@ -132,8 +140,7 @@ class Program(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True
 
     def names(self) -> set[str]:
         """The tensors that it reads."""
-        atoms = [atom for call in self.calls for atom in call.atoms()]
-        return {atom.name for atom in atoms if isinstance(atom, Named)}
+        return {name for call in self.calls for name in call.names()}
 
     def check(self, tensors: Collection[str]) -> None:
         """Refuse calls of unknown operations, and references to what is not there."""
@@ -213,10 +220,12 @@ class Runner:
         self._constants = constants
         self._by_device: dict[torch.device, Tensors] = {}
         self._widths = [(g, *program.widths[g]) for g in program.symbols]
-        self._sizes: list[Size] = []
-        last = _last_uses(program)
+        self._sizes: dict[Size, int] = {}
+        done: dict[int, list[int]] = {}
+        for value, last in _last_uses(program).items():
+            done.setdefault(last, []).append(value)
         self._steps = [
-            self._step(call, tuple(n for n in last if last[n] == number))
+            self._step(call, tuple(done.get(number, ())))
             for number, call in enumerate(program.calls, 1)
         ]
 
@@ -311,9 +320,7 @@ class Runner:
             case Named(name):
                 return (4, name) if name in self._constants else (1, name)
             case Size():
-                if atom not in self._sizes:
-                    self._sizes.append(atom)
-                return 2, self._sizes.index(atom)
+                return 2, self._sizes.setdefault(atom, len(self._sizes))
             case Word("float", name):
                 return None, float(name)
             case Word("device", _):
