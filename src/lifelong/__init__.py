@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from torch import device as Device
+    from torch.nn import Module
 
     from lifelong.estimator import LifelongClassifier, LifelongRegressor
     from lifelong.learners.base import AnyLearner
@@ -46,15 +47,21 @@ _HOMES = {
 
 
 def load(
-    path: "str | Path", *, device: "str | Device" = "cpu", progress: bool = False
+    path: "str | Path",
+    *,
+    device: "str | Device" = "cpu",
+    progress: bool = False,
+    module: "Module | None" = None,
 ) -> "AnyLearner":
     """Read a saved model of any method: the learner that `save` wrote.
+
+    A model of a network that `adapt` made needs the `module` that it was made of.
 
     Safe on untrusted files, as `Learner.load` is.
     """
     from lifelong.learners.registry import load_model  # here, since it imports torch
 
-    return load_model(path, device=device, progress=progress)
+    return load_model(path, device=device, progress=progress, module=module)
 
 
 def __getattr__(name: str) -> object:

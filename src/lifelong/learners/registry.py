@@ -11,6 +11,7 @@ from typing import Any, final
 
 import msgspec
 import torch
+from torch import nn
 
 from lifelong.learners.base import AnyLearner, Learner
 from lifelong.learners.baselines import (
@@ -536,9 +537,13 @@ class _Named(msgspec.Struct):
 
 
 def load_model(
-    path: str | Path, *, device: str | torch.device = "cpu", progress: bool = False
+    path: str | Path,
+    *,
+    device: str | torch.device = "cpu",
+    progress: bool = False,
+    module: nn.Module | None = None,
 ) -> AnyLearner:
-    """Load a saved model of any method."""
+    """Load a saved model of any method; one that `adapt` made needs its `module`."""
     place = Path(path)
     try:
         method = msgspec.json.decode(read_file(place / MANIFEST, most=MOST), type=_Named).method
@@ -550,7 +555,7 @@ def load_model(
             f"{path}: holds a {method}, which this release does not know; it knows "
             + ", ".join(known)
         )
-    return known[method].load(place, device=device, progress=progress)
+    return known[method].load(place, device=device, progress=progress, module=module)
 
 
 def markdown() -> str:
