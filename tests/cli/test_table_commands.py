@@ -149,7 +149,7 @@ def test_numbers_are_learned_and_scored(files, capsys):
         (("score", "model", "test.csv", "--target", "lable"), "no column 'lable'; its columns are"),
         (("score", "model", "test.xlsx", "--target", "label"), "give a file named .csv, .tsv"),
         (("score", "model", "none.csv", "--target", "label"), "No such file"),
-        (("score", "none", "test.csv", "--target", "label"), "manifest.json: cannot be read"),
+        (("score", "none", "test.csv", "--target", "label"), "not a saved model"),
         (("score", "model", "test.csv", "--target", "town"), "the label 'Aarau' is not a class"),
         (("predict", "model", "test.csv", "--out", "out.txt"), "written to .csv or .parquet files"),
         (("predict", "model", "short.csv", "--out", "o.csv"), "columns are missing: 'age'"),

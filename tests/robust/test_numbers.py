@@ -54,6 +54,7 @@ def whole(learner):
     return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
 
 
+@pytest.mark.filterwarnings("ignore::lifelong.tasks.task.UnscaledWarning")
 @pytest.mark.parametrize("labels", [Y, CLASSES], ids=["binary", "classes"])
 @pytest.mark.parametrize("name", INPUTS)
 def test_odd_inputs_are_learned_first_and_last(name, labels):

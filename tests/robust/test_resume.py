@@ -110,7 +110,10 @@ def test_a_learn_that_was_stopped_goes_on_to_the_bit(name, tmp_path):
         assert same(contents(learner), contents(expected))
         assert unhurried(learner.records) == unhurried(expected.records)
         resumed += 1
-    assert resumed == sum(stage.steps for stage in expected.records[-1].stages) / BUDGET.check_every
+    assert (
+        resumed
+        == sum(stage.steps for stage in expected.records[-1].stages[1:]) / BUDGET.check_every
+    )
 
 
 FAMILY = ["LPF", "LwF", "ER", "GPM", "PackNet", "Piggyback", "SupSup", "WSN", "HAT", "LoRA", "APD"]

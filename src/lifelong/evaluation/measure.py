@@ -275,7 +275,7 @@ def _summary(learner: Learner[Any], outcome: _Outcome, base: Architecture) -> Su
 def _prediction_seconds(learner: Learner[Any]) -> float:
     """Of 1,000 rows, the best of three: for how long does not depend on what is in them."""
     rows = torch.zeros(1000, *learner.network.architecture.layout.inputs)
-    predict = partial(learner.predict_proba, rows, task=learner.tasks[-1])
+    predict = partial(learner.predict, rows, task=learner.tasks[-1])
     return min(timed(predict)[1] for _ in range(3))
 
 

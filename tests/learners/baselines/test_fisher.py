@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders import ARCHITECTURES, KINDS, in_double, inputs_for, random, random_network, small_mlp
+from builders import ARCHITECTURES, KINDS, in_double, inputs_for, random, random_network
 from lifelong.learners.baselines.fisher import fisher
 from lifelong.networks.growing import Network
 from lifelong.networks.layout import logits
@@ -130,11 +130,3 @@ def test_fewer_examples_are_a_random_part_of_the_rows():
     assert torch.equal(information(10, 1), information(10, 1))
     assert not torch.equal(information(10, 1), information(10, 2))
     torch.testing.assert_close(information(50, 1), information(999, 2))
-
-
-def test_a_network_of_another_make_is_refused():
-    net = random_network(small_mlp(), random(0))
-    strange = Network(object(), net.tensors, net.born)  # type: ignore[arg-type]
-    rows = TensorExamples(inputs_for(small_mlp(), 3), torch.zeros(3, 2))
-    with pytest.raises(TypeError, match="there for mlp and convnet"):
-        fisher(strange, Kind.BINARY, rows, labels="true", examples=None, generator=random(0))
