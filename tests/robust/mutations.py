@@ -273,6 +273,9 @@ def targets(seed: int = 0) -> dict[str, Target]:
         "convnet model": model_target(
             DEN(convnet((1, 6, 6), [3, 2], [4], kernel=3), child.SETTINGS), (1, 6, 6)
         ),
+        "patched model": model_target(
+            DEN(mlp(5, [6, 4]), replace(child.SETTINGS, split="auto")), (5,)
+        ),
         "EWC model": model_target(EWC(mlp(5, [6, 4]), EWCSettings(budget=QUICK)), (5,)),
         "checkpoint": checkpoint_target(),
         "idx": data_target({"f": idx}, lambda path: read_idx(path / "f", 3)),
