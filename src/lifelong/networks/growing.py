@@ -396,21 +396,21 @@ class GrowingNetwork:
         shared = {name: tensor.to(network.device) for name, tensor in root.items()}
         return replace(self, shared=shared, born=network.born)
 
-    def birth_patches(self) -> dict[str, Patch]:
-        """With a root: what the shared tensors hold beside it, which is units born later."""
+    @cached_property
+    def _birth_patches(self) -> dict[str, Patch]:
+        """With a root: what the shared tensors hold beside it, which is units born later.
+
+        Cached: sizes, checksums and files ask for it, and the root is drawn anew each time.
+        """
         assert self.root is not None
         widths, now = self._widths(1), self._widths(len(self.tasks))
-        root = root_tensors(self.architecture, list(self.shared), widths, self.root)
-        specs, found = self.architecture.layout.tensors, {}
-        for name, tensor in self.shared.items():
-            alone = torch.zeros_like(tensor)
-            put(alone, old_region(specs[name], widths, now), root[name].to(tensor.device))
-            found[name] = difference(alone, tensor)
+        alone = root_alone(self.architecture, list(self.shared), widths, now, self.root)
+        found = {n: difference(alone[n].to(t.device), t) for n, t in self.shared.items()}
         return {name: patch for name, patch in found.items() if len(patch)}
 
     def stored(self) -> dict[str, Tensor]:
         """All that predictions need, as it is stored. A root is kept as its seed."""
-        births = {} if self.root is None else self.birth_patches()
+        births = {} if self.root is None else self._birth_patches
         shared = self.shared if self.root is None else {}
         patches = {**{f"0/{name}": p for name, p in births.items()}, **self.patches("/")}
         return (
@@ -451,6 +451,17 @@ def root_tensors(
         for place, name in enumerate(tensors)
         if name in names
     }
+
+
+def root_alone(
+    architecture: Architecture, names: Collection[str], widths: Widths, now: Widths, seed: int
+) -> dict[str, Tensor]:
+    """The untrained network of `widths` within one that has grown to `now`: zeros elsewhere."""
+    specs, found = architecture.layout.tensors, {}
+    for name, values in root_tensors(architecture, names, widths, seed).items():
+        found[name] = torch.zeros(specs[name].shape(now))
+        put(found[name], old_region(specs[name], widths, now), values)
+    return found
 
 
 def _random(seed: int, place: int, shape: tuple[int, ...]) -> Tensor:

@@ -24,10 +24,10 @@ from lifelong.networks.growing import (
     ROOT,
     GrowingNetwork,
     LearnedTask,
-    root_tensors,
+    root_alone,
 )
-from lifelong.networks.layout import Architecture, NetworkError, put
-from lifelong.networks.patches import Patch, apply, old_region
+from lifelong.networks.layout import Architecture, NetworkError
+from lifelong.networks.patches import Patch, apply
 from lifelong.networks.sequential import (
     Convolution,
     Linear,
@@ -515,18 +515,15 @@ def _rooted(
     )
     _require_affordable(manifest, sum(math.prod(layout.tensors[n].shape(now)) for n in names))
     assert manifest.root is not None
-    untrained = root_tensors(architecture, names, root, manifest.root)
     device, shared = next(iter(tensors.values())).device, {}
-    for name, values in untrained.items():
-        whole = torch.zeros(layout.tensors[name].shape(now), device=device)
-        put(whole, old_region(layout.tensors[name], root, now), values.to(device))
+    for name, alone in root_alone(architecture, names, root, now, manifest.root).items():
+        shared[name] = alone.to(device)
         part = f"{_PATCH}{ROOT}/{name}"
         if part + _PLACES in tensors:
             patch = Patch(tensors[part + _PLACES].cpu(), tensors[part + _VALUES])
-            patch.require_within(whole.numel())
+            patch.require_within(alone.numel())
             _require_finite(patch, name)
-            apply(patch, whole, layout.tensors[name], now, now)
-        shared[name] = whole
+            apply(patch, shared[name], layout.tensors[name], now, now)
     return shared
 
 
