@@ -36,6 +36,18 @@ SIZES = (0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16)  # of a patch, as shares o
 FIRST_SIZE = 0.04  # that task 2 begins with; later tasks begin with that of the task before
 MARGIN = 0.05  # by which the loss from the untrained network must be lower, on average
 FROM_LAST, FROM_ROOT = "retrain", "retrain from root"  # stages
+SHARES = (1.0, 1 / 4, 1 / 16)  # of mu, that the first task tries
+
+
+def first_stage(share: float) -> str:
+    """Name of the first task's training with this share of mu."""
+    return "first" if share == 1 else f"first, mu / {round(1 / share)}"
+
+
+def share_of_mu(records: Sequence[TaskRecord]) -> float:
+    """The share of mu that was best for the first task."""
+    chosen = records[0].stages[-1].name if records and records[0].stages else ""
+    return next((share for share in SHARES if first_stage(share) == chosen), 1.0)
 
 
 def growth_by_need(known: GrowingNetwork, training: TaskTraining) -> Draft:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from math import ceil
 
-from lifelong.learners.den.by_need import growth_by_need
+from lifelong.learners.den.by_need import SHARES, constant_loss, first_stage, growth_by_need
 from lifelong.learners.den.draft import Draft
 from lifelong.learners.den.expand import dynamic_expansion
 from lifelong.learners.den.prune import prune_useless
@@ -52,10 +52,33 @@ def first_task(known: GrowingNetwork, training: TaskTraining) -> Draft:
     return prune_useless(draft, training.number) if settings.prune else draft
 
 
-def _trained_with_l1(start: Network, training: TaskTraining) -> Draft:
-    penalties = sparse_weights(start.architecture.layout.tensors, training.settings.mu)
-    network, stage = training.train("first", start, penalties)
+def _trained_with_l1(start: Network, training: TaskTraining, share: float = 1.0) -> Draft:
+    """Equation 2 with this share of mu."""
+    penalties = sparse_weights(start.architecture.layout.tensors, share * training.settings.mu)
+    network, stage = training.train(first_stage(share), start, penalties)
     return Draft(network, stage.loss, (stage,))
+
+
+def _with_chosen_l1(start: Network, training: TaskTraining) -> Draft:
+    """Equation 2 with mu, and with a quarter of it for as long as the validation loss falls by the
+    share `min_improvement` of a constant guess's (0: not tried). Later tasks have the strength that
+    is chosen here.
+    """
+    generator = training.generator
+    least = training.settings.min_improvement * constant_loss(training)
+    begin = generator.get_state()
+    best, end, others = _trained_with_l1(start, training), generator.get_state(), []
+    for share in SHARES[1:] if least else ():
+        generator.set_state(begin)  # the same batches for all strengths
+        weaker = _trained_with_l1(start, training, share)
+        if weaker.loss > best.loss - least:
+            others.extend(weaker.stages)
+            break
+        others.extend(best.stages)
+        best, end = weaker, generator.get_state()
+    generator.set_state(end)
+    # Last, because it is the training that the network comes from.
+    return replace(best, stages=(*others, *best.stages))
 
 
 def _first_patch(known: GrowingNetwork, start: Network, training: TaskTraining) -> Draft:
@@ -67,7 +90,7 @@ def _first_patch(known: GrowingNetwork, start: Network, training: TaskTraining) 
     shared = [name for name, spec in layout.tensors.items() if spec.owner == "shared"]
     root = root_tensors(known.architecture, shared, start.widths, known.root)
     moved = {name: tensor.to(training.device) for name, tensor in root.items()}
-    draft = _trained_with_l1(start.with_tensors({**start.tensors, **moved}), training)
+    draft = _with_chosen_l1(start.with_tensors({**start.tensors, **moved}), training)
     tensors = draft.network.tensors
     rounded = {name: to_half(tensors[name]) for name in shared}
     network = draft.network.with_tensors({**tensors, **rounded})

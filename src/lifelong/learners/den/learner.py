@@ -9,6 +9,7 @@ import msgspec
 import torch
 
 from lifelong.learners.base import Learner
+from lifelong.learners.den.by_need import share_of_mu
 from lifelong.learners.den.incremental import incremental_learning
 from lifelong.learners.den.retrain import select
 from lifelong.learners.den.settings import Settings
@@ -70,8 +71,9 @@ class DEN(Learner[Settings]):
     ) -> tuple[GrowingNetwork, TaskRecord]:
         number = len(self.tasks) + 1
         known = self._rooted()
+        settings = replace(self.settings, mu=share_of_mu(self.records) * self.settings.mu)
         training = TaskTraining(
-            task, number, self.settings, generator, self.device, context, self.records
+            task, number, settings, generator, self.device, context, self.records
         )
         draft = incremental_learning(known, training)
         record = draft.record(task.name, number)
