@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from builders import ARCHITECTURES, random, random_network, small_mlp, task_for
 from lifelong.networks.growing import ROOT, GrowingNetwork, root_tensors
-from lifelong.networks.layout import NetworkError
-from lifelong.networks.patches import Patch, decode, difference, encode
+from lifelong.networks.layout import Axis, NetworkError, Segment, TensorSpec
+from lifelong.networks.patches import Patch, apply, decode, difference, encode
 from lifelong.networks.surgery import append_units
 
 SHARED = "hidden1.weight"
@@ -33,11 +33,33 @@ def test_a_difference_holds_every_bit_that_differs(pairs):
     before, after = (torch.tensor(column) for column in zip(*pairs, strict=True))
     patch = difference(before, after)
     patch.require_within(len(pairs))
-    result = before.clone()
-    result[decode(patch.places, len(pairs))] = patch.values.float()
+    result = applied(patch, before)
     assert torch.equal(result.view(torch.int32), after.view(torch.int32))
     same = before.view(torch.int32) == after.view(torch.int32)
-    assert len(patch) == int((~same).sum())
+    assert patch.overwritten(len(pairs)) == int((~same).sum())
+    assert (len(patch) == 0) == bool(same.all())
+
+
+def applied(patch, before):
+    """The patch on a tensor of its own shape."""
+    spec = TensorSpec((Axis((Segment(None, span=len(before)),), "fixed"),), "weight")
+    result = before.clone()
+    apply(patch, result, spec, {}, {})
+    return result
+
+
+@given(st.integers(1, 400), st.floats(0, 1), st.integers(0, 99))
+def test_zeros_of_a_whole_tensor_take_a_bit(entries, share, seed):
+    before = torch.rand(entries, generator=random(seed)) + 1
+    kept = torch.rand(entries, generator=random(seed + 1)) >= share
+    after = torch.where(kept, 0.5, 0.0)
+    patch = difference(before, after)
+    patch.require_within(entries)
+    assert torch.equal(applied(patch, before), after)
+    assert patch.overwritten(entries) == entries
+    valued = int(kept.sum())
+    least = min(2 * entries, 2 * valued + -(-entries // 8)) if valued else 2 * entries
+    assert patch.nbytes == 1 + least
 
 
 def test_values_take_two_bytes_where_that_loses_nothing():
@@ -57,6 +79,9 @@ def test_values_take_two_bytes_where_that_loses_nothing():
         (torch.tensor([0, 255], dtype=torch.uint8), torch.ones(8)),  # bits beyond the last entry
         (torch.tensor([0, 1, 1], dtype=torch.uint8), torch.ones(2)),  # bitmap of another tensor
         (torch.tensor([7, 0], dtype=torch.uint8), torch.ones(1)),  # neither gaps nor a bitmap
+        (torch.tensor([2], dtype=torch.uint8), torch.ones(4)),  # all five entries, four values
+        (torch.tensor([2, 128], dtype=torch.uint8), torch.ones(5)),  # one value, five are given
+        (torch.tensor([2, 255], dtype=torch.uint8), torch.ones(8)),  # bits beyond the last entry
         (torch.zeros(0, dtype=torch.uint8), torch.ones(0)),
         (torch.tensor([1.0, 0.0]), torch.ones(1)),
         (torch.tensor([1, 0], dtype=torch.uint8), torch.ones(1, dtype=torch.float64)),

@@ -305,6 +305,14 @@ class GrowingNetwork:
             for name, tensor in tensors.items()
         }
 
+    def overwritten(self, number: int) -> dict[str, int]:
+        """By shared tensor, how many entries task `number` overwrites."""
+        before = max(1, number - 1)
+        return {
+            name: patch.overwritten(self.entries(name, before))
+            for name, patch in self.tasks[number - 1].patches.items()
+        }
+
     def entries(self, name: str, number: int) -> int:
         """Size of a shared tensor as of task `number`."""
         return math.prod(self.architecture.layout.tensors[name].shape(self._widths(number)))

@@ -2,7 +2,8 @@
 
 A patch overwrites entries, so that all others, and every task before it, stay exact. It is kept in
 the form in which it is stored: values of 16 bits where they lose nothing, and their places as a
-bitmap or as gaps of one byte each, whichever is smaller.
+bitmap or as gaps of one byte each, whichever is smaller. Where a patch overwrites a whole tensor,
+as the first task does with the untrained network, zeros take one bit each.
 """
 
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from torch import Tensor
 from lifelong.networks.layout import NetworkError, Region, TensorSpec, Widths, put, take
 
 _BITMAP, _GAPS = 0, 1  # the first byte of encoded places
+_WHOLE = 2  # every entry is overwritten; a bitmap of those with a value, if others are zero
 _ESCAPE = 255  # a byte that skips as many entries and names none
 
 
@@ -25,14 +27,20 @@ class Patch:
 
     Attributes:
         places: of the entries in the flattened tensor as it was before that task, encoded.
-        values: of these entries in increasing order of their places, in float32 or float16.
+        values: of these entries in increasing order of their places, in float32 or float16;
+            without zeros where the whole tensor is overwritten.
     """
 
     places: Tensor
     values: Tensor
 
     def __len__(self) -> int:
+        """Number of stored values."""
         return len(self.values)
+
+    def overwritten(self, entries: int) -> int:
+        """How many of a tensor's entries it overwrites."""
+        return entries if self.places[0] == _WHOLE else len(self)
 
     @property
     def nbytes(self) -> int:
@@ -64,16 +72,22 @@ def encode(places: Tensor, entries: int) -> Tensor:
         return torch.from_numpy(np.append(np.uint8(_GAPS), encoded))
     bits = np.zeros(entries, dtype=bool)
     bits[chosen] = True
-    return torch.from_numpy(np.append(np.uint8(_BITMAP), np.packbits(bits)))
+    return _bitmap(_BITMAP, bits)
+
+
+def _bitmap(form: int, bits: "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]") -> Tensor:
+    return torch.from_numpy(np.append(np.uint8(form), np.packbits(bits)))
 
 
 def decode(encoded: Tensor, entries: int) -> Tensor:
-    """The places that `encode` was given."""
+    """The places that have a value."""
     form, content = encoded[:1].tolist(), encoded[1:].numpy()
     if form == [_GAPS]:
         steps = np.where(content == _ESCAPE, _ESCAPE, content.astype(np.int64) + 1)
         return torch.from_numpy((np.cumsum(steps) - 1)[content != _ESCAPE])
-    if form == [_BITMAP] and len(content) == -(-entries // 8):
+    if form == [_WHOLE] and not len(content):
+        return torch.arange(entries)
+    if form in ([_BITMAP], [_WHOLE]) and len(content) == -(-entries // 8):
         return torch.from_numpy(np.unpackbits(content).nonzero()[0])
     raise NetworkError(f"places of a patch for {entries:,} entries are damaged")
 
@@ -82,23 +96,38 @@ def difference(before: Tensor, after: Tensor) -> Patch:
     """The entries in which two tensors of one shape differ, to the bit."""
     bits = (tensor.contiguous().view(torch.int32).flatten() for tensor in (before, after))
     places = torch.ne(*bits).nonzero().flatten()
-    values, half = after.flatten()[places], after.flatten()[places].half()
+    if len(places) == after.numel() > 0:
+        return _whole(after.contiguous().flatten())
+    return Patch(encode(places.cpu(), after.numel()), _smallest(after.flatten()[places]))
+
+
+def _whole(after: Tensor) -> Patch:
+    """Every entry, the zeros as bits where that is smaller."""
+    valued = after.view(torch.int32) != 0
+    dense = Patch(torch.tensor([_WHOLE], dtype=torch.uint8), _smallest(after))
+    sparse = Patch(_bitmap(_WHOLE, valued.cpu().numpy()), _smallest(after[valued]))
+    return sparse if len(sparse) and sparse.nbytes < dense.nbytes else dense
+
+
+def _smallest(values: Tensor) -> Tensor:
+    """In 16 bits if that loses nothing."""
+    half = values.half()
     exact = torch.equal(half.float().view(torch.int32), values.contiguous().view(torch.int32))
-    return Patch(encode(places.cpu(), after.numel()), half if exact else values)
+    return half if exact else values
 
 
 def apply(patch: Patch, tensor: Tensor, spec: TensorSpec, then: Widths, now: Widths) -> None:
     """Overwrite, in place, a tensor that has grown from the widths of `then` to those of `now`."""
     shape = spec.shape(then)
+    whole = shape == tuple(tensor.shape)
+    region = () if whole else old_region(spec, then, now)
+    part = tensor if whole else take(tensor, region).contiguous()
+    if patch.places[0] == _WHOLE:
+        part.zero_()
     places = decode(patch.places, int(np.prod(shape))).to(tensor.device)
-    values = patch.values.to(tensor.dtype)
-    if shape == tuple(tensor.shape):
-        tensor.view(-1)[places] = values
-        return
-    region = old_region(spec, then, now)
-    part = take(tensor, region).contiguous()
-    part.view(-1)[places] = values
-    put(tensor, region, part)
+    part.view(-1)[places] = patch.values.to(tensor.dtype)
+    if not whole:
+        put(tensor, region, part)
 
 
 def old_region(spec: TensorSpec, then: Widths, now: Widths) -> Region:

@@ -63,7 +63,7 @@ from lifelong.records import TaskRecord
 from lifelong.tasks.task import Kind
 
 FORMAT = "lifelong model"
-VERSION = 5
+VERSION = 6
 OLDEST = 3  # version that is still read
 MANIFEST = "manifest.json"
 ATTACHED = "attached/"  # prefix of tensors that are not the network's

@@ -22,7 +22,7 @@ from builders import (
     task_for,
 )
 from lifelong.learners.den import DEN
-from lifelong.learners.den.by_need import FROM_LAST, FROM_ROOT, constant_loss
+from lifelong.learners.den.by_need import FROM_LAST, FROM_ROOT, constant_loss, share_of_mu
 from lifelong.learners.den.retrain import selective_retraining
 from lifelong.learners.den.split_weights import Patching
 from lifelong.learners.den.task_training import TaskTraining
@@ -30,6 +30,7 @@ from lifelong.tasks.task import Kind
 from lifelong.training.budget import SettingError
 
 NEVER = 1e6  # a tau that no loss exceeds
+TRY = {"min_improvement": 0.01}  # so that other strengths are tried
 
 
 def patching(name="mlp", kind="one output", seed=1):
@@ -175,3 +176,29 @@ def test_a_model_of_before_there_was_a_choice_splits_units():
     assert quick(split=True).split == "units"
     assert quick(split=False).split is False
     assert quick().budget == BUDGET
+
+
+@pytest.mark.parametrize("mu", [0.01, 30.0])
+def test_the_first_task_chooses_the_strength_of_the_l1(mu):
+    """Under a strong l1 nothing is learned; a weaker one is then chosen, and inherited."""
+    architecture = small_mlp()
+    learner = learned(architecture, [task_for(architecture)], quick(split="auto", mu=mu, **TRY))
+    stages = learner.records[0].stages
+    share = share_of_mu(learner.records)
+    assert (share < 1) == (mu == 30.0)
+    assert stages[-1].loss <= min(stage.loss for stage in stages) + TRY["min_improvement"]
+    assert {stage.name for stage in stages} >= {"first", "first, mu / 4"}
+
+
+def test_trying_other_strengths_leaves_the_default_as_it_was():
+    architecture = small_mlp()
+    one, two = (
+        learned(architecture, [task_for(architecture)], quick(split="auto", mu=0.01, **changes))
+        for changes in (TRY, {})
+    )
+    assert len(one.records[0].stages) > len(two.records[0].stages) == 1
+    assert same(contents(one), contents(two))
+
+
+def test_without_records_the_strength_is_mu():
+    assert share_of_mu(()) == 1.0

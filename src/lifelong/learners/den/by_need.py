@@ -33,7 +33,9 @@ from lifelong.training.budget import Budget
 from lifelong.training.loop import loss_of
 
 SIZES = (0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16)  # of a patch, as shares of the base network
-FIRST_SIZE = 0.04  # that task 2 begins with; later tasks begin with that of the task before
+# The search for a size begins with that of the task before; with this one if it overwrote nothing.
+# Task 1 overwrites all of the untrained network, so that task 2 begins with the largest.
+FIRST_SIZE = 0.04
 MARGIN = 0.05  # by which the loss from the untrained network must be lower, on average
 FROM_LAST, FROM_ROOT = "retrain", "retrain from root"  # stages
 SHARES = (1.0, 1 / 4, 1 / 16)  # of mu, that the first task tries

@@ -80,7 +80,7 @@ class DEN(Learner[Settings]):
         if self.settings.split not in ("weights", "auto"):
             return known.remember(task, draft.network), record
         network = known.patched_by(task, draft.network, draft.parent)
-        changed = {name: len(patch) for name, patch in network.tasks[-1].patches.items()}
+        changed = network.overwritten(number)
         return network, msgspec.structs.replace(record, changed=changed, parent=draft.parent)
 
     def _rooted(self) -> GrowingNetwork:
