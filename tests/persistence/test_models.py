@@ -267,12 +267,12 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "foreign manifest": (lambda p: (p / MANIFEST).write_text("{}"), "not a lifelong model"),
     "newer version": (
-        lambda p: rewrite(p, version=6, whatever=1),
-        "format version 6, but this release reads 3 to 5; a newer release",
+        lambda p: rewrite(p, version=7, whatever=1),
+        "format version 7, but this release reads 3 to 6; a newer release",
     ),
     "older version": (
         lambda p: rewrite(p, version=2, sha256="x"),
-        "format version 2, but this release reads 3 to 5; an older one",
+        "format version 2, but this release reads 3 to 6; an older one",
     ),
     "changed by accident": (
         lambda p: (p / MANIFEST).write_text((p / MANIFEST).read_text().replace("task 2", "task 9")),
