@@ -19,6 +19,7 @@ from lifelong.networks.growing import (
     root_tensors,
 )
 from lifelong.networks.patches import to_half
+from lifelong.records import StageRecord
 from lifelong.training.penalties import sparse_weights
 
 
@@ -67,7 +68,8 @@ def _with_chosen_l1(start: Network, training: TaskTraining) -> Draft:
     generator = training.generator
     least = training.settings.min_improvement * constant_loss(training)
     begin = generator.get_state()
-    best, end, others = _trained_with_l1(start, training), generator.get_state(), []
+    best, end = _trained_with_l1(start, training), generator.get_state()
+    others: list[StageRecord] = []
     for share in SHARES[1:] if least else ():
         generator.set_state(begin)  # the same batches for all strengths
         weaker = _trained_with_l1(start, training, share)
