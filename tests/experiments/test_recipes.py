@@ -84,6 +84,16 @@ def test_every_method_but_guises_of_another_can_be_tuned():
             assert between.low <= getattr(settings, setting) <= between.high
 
 
+def test_choices_that_another_process_wrote_meanwhile_are_kept(tmp_path):
+    choice = Choice({"mu": 0.44}, (), (100,), 2, "8-4", "lifelong tune")
+    write_choices("digits", {"DEN": choice}, tmp_path)
+    assert tuned.tuned("digits", tmp_path).methods.keys() == {"DEN"}
+    file = tuned.file_for("digits", tmp_path)
+    file.write_bytes(file.read_bytes().replace(b'"DEN"', b'"DNN"'))
+    write_choices("digits", {"SI": choice}, tmp_path)
+    assert tuned.tuned("digits", tmp_path).methods.keys() == {"DNN", "SI"}
+
+
 def test_what_was_chosen_is_what_recipes_use(tmp_path, monkeypatch):
     settings = {"mu": 0.33, "strength": 7.0}
     choice = Choice(settings, (Trial(settings, 0.9, 1.0),), (100,), 2, "8-4", "lifelong tune")
