@@ -9,10 +9,17 @@ import pytest
 
 from builders import quick, small_mlp, stream_for
 from lifelong.experiments import choices as tuned
-from lifelong.experiments import recipes
 from lifelong.experiments.choices import Choice, Trial, write_choices
 from lifelong.experiments.configuration import differences
-from lifelong.experiments.recipes import FAMILY, GROUPS, RECIPES, RecipeError, recipe
+from lifelong.experiments.recipes import (
+    FAMILY,
+    GROUPS,
+    RECIPES,
+    RecipeError,
+    plan,
+    recipe,
+    recipes,
+)
 from lifelong.learners.den.variants import newcomers_only
 from lifelong.learners.registry import METHODS
 
@@ -77,6 +84,16 @@ def test_every_method_but_guises_of_another_can_be_tuned():
             assert between.low <= getattr(settings, setting) <= between.high
 
 
+def test_choices_that_another_process_wrote_meanwhile_are_kept(tmp_path):
+    choice = Choice({"mu": 0.44}, (), (100,), 2, "8-4", "lifelong tune")
+    write_choices("digits", {"DEN": choice}, tmp_path)
+    assert tuned.tuned("digits", tmp_path).methods.keys() == {"DEN"}
+    file = tuned.file_for("digits", tmp_path)
+    file.write_bytes(file.read_bytes().replace(b'"DEN"', b'"DNN"'))
+    write_choices("digits", {"SI": choice}, tmp_path)
+    assert tuned.tuned("digits", tmp_path).methods.keys() == {"DNN", "SI"}
+
+
 def test_what_was_chosen_is_what_recipes_use(tmp_path, monkeypatch):
     settings = {"mu": 0.33, "strength": 7.0}
     choice = Choice(settings, (Trial(settings, 0.9, 1.0),), (100,), 2, "8-4", "lifelong tune")
@@ -84,7 +101,7 @@ def test_what_was_chosen_is_what_recipes_use(tmp_path, monkeypatch):
     write_choices("digits", {"DNN-EWC": choice}, tmp_path)
     write_choices("digits", {"DEN": den}, tmp_path)
     monkeypatch.setattr(
-        recipes, "tuned_settings", lambda data, name: tuned.tuned_settings(data, name, tmp_path)
+        plan, "tuned_settings", lambda data, name: tuned.tuned_settings(data, name, tmp_path)
     )
     chosen = recipe("rehearsal", "small")
     first = {entry.method: entry for entry in reversed(chosen.entries)}
@@ -175,7 +192,7 @@ PUBLISHED = [name for name in RECIPES if name.startswith("published-")]
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_published_set_up_has_no_settings_that_were_tuned_here(name, monkeypatch):
-    monkeypatch.setattr(recipes, "tuned_settings", lambda *_: {"mu": 123.0, "share": 0.123})
+    monkeypatch.setattr(plan, "tuned_settings", lambda *_: {"mu": 123.0, "share": 0.123})
     chosen = recipe(name, "paper")
     for entry in chosen.entries:
         settings = chosen.configuration(entry, 0).settings
@@ -202,10 +219,10 @@ def test_split_mnist_is_told_in_two_scenarios():
 
 
 def test_the_family_is_the_same_on_every_data_set():
-    several = recipes.recipes("Family", "paper")
+    several = recipes("Family", "paper")
     assert [one.name for one in several] == list(GROUPS["family"])
     assert {one.methods for one in several} == {FAMILY}
     assert set(FAMILY) <= set(METHODS)
-    assert recipes.recipes("figure4") == (recipe("figure4"),)
+    assert recipes("figure4") == (recipe("figure4"),)
     with pytest.raises(RecipeError, match="no recipe 'familly'"):
-        recipes.recipes("familly")
+        recipes("familly")

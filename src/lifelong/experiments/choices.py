@@ -64,6 +64,7 @@ def tuned(data: str, directory: Path = DIRECTORY) -> Tuned:
 
 def write_choices(data: str, chosen: dict[str, Choice], directory: Path = DIRECTORY) -> Path:
     """Add choices to the file of a data set; return its path."""
+    tuned.cache_clear()  # another process may have added its own since
     before = tuned(data, directory)
     together = Tuned(data, dict(sorted({**before.methods, **chosen}.items())))
     file = file_for(data, directory)

@@ -50,7 +50,8 @@ class WeightedL1:
     def prox(self, w: Tensor, step: float) -> Tensor:
         # What is left of w after its part within ±limit is taken away.
         limit = step * self.mu
-        return w - w.clamp(-limit, limit)
+        within = torch.minimum(w, limit).maximum(-limit)  # `clamp` takes twice the time
+        return w - within
 
 
 @final

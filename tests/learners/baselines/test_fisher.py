@@ -105,6 +105,20 @@ def test_with_sampled_labels_it_tends_to_that_expectation(kind):
         torch.testing.assert_close(found[name], expected[name], rtol=0.05, atol=5e-3)
 
 
+@pytest.mark.parametrize("network", ARCHITECTURES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_predicted_labels_are_the_likeliest_ones(network, kind):
+    net, kind_, data = setting(network, kind, 5, 20)
+    with torch.no_grad():
+        answers = net.logits(data.x)
+    likeliest = answers.argmax(dim=1) if kind == "classes" else answers.sigmoid().round()
+    as_predicted = TensorExamples(data.x, likeliest)
+    found = fisher(net, kind_, data, labels="predicted", examples=None, generator=random(0))
+    expected = fisher(net, kind_, as_predicted, labels="true", examples=None, generator=random(0))
+    for name, tensor in found.items():
+        torch.testing.assert_close(tensor, expected[name])
+
+
 @pytest.mark.parametrize("kind", [Kind.REGRESSION, Kind.MEDIAN_REGRESSION])
 def test_of_a_regression_it_is_that_of_errors_with_unit_information(kind):
     net, _, data = setting("mlp", "subtasks", 3, 6)

@@ -247,7 +247,11 @@ class TestIMM:
             r"strength must be 0 or more and finite, not nan",
         ),
         (EWCSettings, {"adam": "made up"}, r"adam must be one of 'anew', 'carried'"),
-        (EWCSettings, {"labels": "made up"}, r"labels must be one of 'all', 'sampled', 'true'"),
+        (
+            EWCSettings,
+            {"labels": "made up"},
+            r"labels must be one of 'all', 'sampled', 'true', 'predicted'",
+        ),
         (EWCSettings, {"tasks": "both"}, r"tasks must be one of 'separate', 'online'"),
         (EWCSettings, {"examples": 0}, r"examples must be a whole number above 0"),
         (EWCSettings, {"examples": 1.5}, r"examples must be a whole number above 0"),

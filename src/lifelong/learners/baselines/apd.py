@@ -158,8 +158,8 @@ class APD(ViewLearner[APDSettings]):
 
 
 def _sum(sigma: Tensor, gate: Tensor, tau: Tensor | None) -> Tensor:
-    shared = sigma * _gate(gate, sigma.ndim)
-    return shared if tau is None else shared + tau
+    open_share = _gate(gate, sigma.ndim)
+    return sigma * open_share if tau is None else torch.addcmul(tau, sigma, open_share)
 
 
 def _gate(v: Tensor, dims: int) -> Tensor:

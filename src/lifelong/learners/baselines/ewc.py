@@ -29,7 +29,7 @@ class EWCSettings(SequentialSettings):
     Attributes:
         strength: lambda.
         labels: for the Fisher information: "all", weighted by the network's probabilities;
-            "sampled" from these probabilities; or the "true" ones.
+            "sampled" from these probabilities; the "true" ones; or the "predicted" ones.
         examples: number of rows that it is estimated from; all training rows if None.
         tasks: "separate" holds each task's own weights w_t; "online" holds the last weights, with
             decaying importance.

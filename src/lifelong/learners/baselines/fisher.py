@@ -27,8 +27,9 @@ from lifelong.training.budget import require, require_one_of
 # The definition is the expectation over the network's own predictions: over "all" labels, weighted
 # by their probabilities, or over one label "sampled" per example. "true" takes the labels of the
 # data (the empirical Fisher information). A confident network seldom samples another label, so the
-# sampled estimate then rests on a few examples.
-Labels: TypeAlias = Literal["all", "sampled", "true"]
+# sampled estimate then rests on a few examples. "predicted" takes the likeliest label, as some
+# published code does: of a confident network it is smaller, and of a regression zero.
+Labels: TypeAlias = Literal["all", "sampled", "true", "predicted"]
 
 _CHUNK, _CHUNK_OF_IMAGES = 1000, 50  # rows at once; fewer images, because they are unfolded
 _GRADIENTS = 2**25  # numbers at once, where gradients are formed row by row
@@ -155,8 +156,9 @@ def _slopes(
     if labels == "all":
         return _all_slopes(kind, logits)
     if kind.is_regression:
-        return [_regression_slopes(kind, logits, y if labels == "true" else None, generator)]
-    answers = y if labels == "true" else _drawn(kind, logits, generator)
+        wanted = {"true": y, "predicted": logits}.get(labels)
+        return [_regression_slopes(kind, logits, wanted, generator)]
+    answers = _answers(kind, logits, y, labels, generator)
     if kind is Kind.BINARY:
         return [torch.sigmoid(logits) - answers]
     return [torch.softmax(logits, dim=1) - F.one_hot(answers, logits.shape[1])]
@@ -187,6 +189,17 @@ def _regression_slopes(
         noise = torch.randn(predicted.shape, generator=generator).to(predicted.device)
         return noise if kind is Kind.REGRESSION else noise.sign()  # a Laplace error has either sign
     return predicted - y if kind is Kind.REGRESSION else (predicted - y).sign()
+
+
+def _answers(
+    kind: Kind, logits: Tensor, y: Tensor, labels: Labels, generator: torch.Generator
+) -> Tensor:
+    """The labels that the gradients are of."""
+    if labels == "true":
+        return y
+    if labels == "sampled":
+        return _drawn(kind, logits, generator)
+    return (logits > 0).to(logits.dtype) if kind is Kind.BINARY else logits.argmax(dim=1)
 
 
 def _drawn(kind: Kind, logits: Tensor, generator: torch.Generator) -> Tensor:

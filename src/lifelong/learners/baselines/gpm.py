@@ -118,22 +118,42 @@ class Projection:
     """Takes from each step what lies along kept directions: a hook of the training."""
 
     def __init__(self, bases: Tensors) -> None:
-        self._bases = bases
-        self._before: dict[str, Tensor] = {}
+        self._bases = {layer: _Directions(basis) for layer, basis in bases.items()}
+        self._before: dict[str, tuple[Tensor, Tensor]] = {}
 
     def state(self) -> dict[str, Tensor]:
         return {}
 
     def before_step(self, tensors: Tensors) -> None:
-        self._before = {layer: _joined(tensors, layer) for layer in self._bases}
+        for layer in self._bases:
+            weight, bias = _weight_and_bias(tensors, layer)
+            self._before[layer] = weight.clone(), bias.clone()
 
     def after_step(self, tensors: Tensors) -> None:
-        for layer, basis in self._bases.items():
-            before, weight = self._before[layer], tensors[f"{layer}.weight"]
-            step = _joined(tensors, layer) - before
-            now = torch.addmm(before + step, step @ basis, basis.T, alpha=-1)
-            weight.copy_(now[:, :-1].reshape(weight.shape))
-            tensors[f"{layer}.bias"].copy_(now[:, -1])
+        for layer, directions in self._bases.items():
+            directions.project(self._before[layer], _weight_and_bias(tensors, layer))
+
+
+@final
+class _Directions:
+    """Directions that steps must not have, or the rest if these are fewer: less to multiply."""
+
+    def __init__(self, basis: Tensor) -> None:
+        inputs, kept = basis.shape
+        self._rest = 2 * kept > inputs
+        found = torch.linalg.qr(basis, mode="complete").Q[:, kept:] if self._rest else basis
+        self._weights, self._biases = found[:-1].contiguous(), found[-1].contiguous()
+
+    def project(self, before: tuple[Tensor, Tensor], now: tuple[Tensor, Tensor]) -> None:
+        """Change the weight and the bias of now, so that the step from before has them no more."""
+        steps = [new - old for old, new in zip(before, now, strict=True)]
+        along = torch.outer(steps[1], self._biases).addmm_(steps[0], self._weights)
+        if self._rest:
+            for old, new in zip(before, now, strict=True):
+                new.copy_(old)
+        sign = 1 if self._rest else -1
+        now[0].addmm_(along, self._weights.T, alpha=sign)
+        now[1].addmv_(along, self._biases, alpha=sign)
 
 
 def extended(basis: Tensor, energy: Tensor, share: float) -> Tensor:
@@ -149,10 +169,10 @@ def extended(basis: Tensor, energy: Tensor, share: float) -> Tensor:
     return found.contiguous()
 
 
-def _joined(tensors: Tensors, layer: str) -> Tensor:
-    """Weight and bias of a layer as one matrix, a row for each unit: always a copy."""
+def _weight_and_bias(tensors: Tensors, layer: str) -> tuple[Tensor, Tensor]:
+    """Weight of a layer as a matrix with a row for each unit, and bias: the tensors themselves."""
     weight, bias = tensors[f"{layer}.weight"].detach(), tensors[f"{layer}.bias"].detach()
-    return torch.cat([weight.flatten(1), bias[:, None]], dim=1)
+    return weight.view(len(weight), -1), bias
 
 
 def _basis(layer: str) -> str:
