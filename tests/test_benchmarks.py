@@ -11,6 +11,7 @@ SPEED = (
     "heads",
     "prediction",
     "growth",
+    "store",
     "sequence",
     "memory",
     "baselines",

@@ -75,7 +75,7 @@ def test_a_model_goes_to_the_hub_and_comes_back(learner, fake_hub):
     assert push_to_hub(learner, "me/model") == "commit: DEN, 2 tasks"
     files = {file.name for file in (fake_hub / "me/model").iterdir()}
     assert {"manifest.json", "README.md"} < files
-    assert len(files) == 3
+    assert len(files) == 4
     assert same_answers(from_pretrained("me/model"), learner)
 
 
@@ -87,7 +87,7 @@ def test_a_model_that_has_grown_replaces_the_one_before(fake_hub):
         again = from_pretrained("me/model")
         assert len(again.tasks) == number
         assert same_answers(again, learner)
-        assert len(list((fake_hub / "me/model").iterdir())) == 3
+        assert len(list((fake_hub / "me/model").iterdir())) == 4
     again.learn(task_for(small_mlp(), seed=9, name="one more"))
     assert same_answers(from_pretrained("me/model"), learner)
 

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,13 +33,15 @@ from builders import (
     task_for,
 )
 from lifelong.evaluation.measure import model_run
-from lifelong.learners.baselines import EWC, Joint, Single, TrainingSettings
+from lifelong.learners.baselines import Joint, Single, TrainingSettings
 from lifelong.learners.den import DEN
-from lifelong.persistence.files import packed, unpacked
+from lifelong.learners.registry import load_model
+from lifelong.persistence.files import LOCK, packed, unpacked
 from lifelong.persistence.models import MANIFEST, Manifest, ModelFileError
 from lifelong.report.inspection import show
 from lifelong.tasks.task import TaskError
 from lifelong.training.budget import SettingError
+from older_models import in_one_file
 
 
 def grown(kind="mlp"):
@@ -79,6 +82,10 @@ def retensor(path, **changes):
     (path / msgspec.convert(read_manifest(path), Manifest).file).write_bytes(content)
 
 
+def kinds_of_files(path):
+    return Counter(file.name.partition("-")[0] for file in path.iterdir() if file.name != LOCK)
+
+
 def relink(file):
     """Let a link to another directory stand in its place."""
     elsewhere = file.parent.parent / "elsewhere"
@@ -95,8 +102,14 @@ def saved(tmp_path_factory):
 
 @pytest.fixture
 def model(saved, tmp_path):
-    """A copy of a saved model, to be damaged."""
+    """A copy of a saved model."""
     return Path(shutil.copytree(saved, tmp_path / "model"))
+
+
+@pytest.fixture
+def one_file(model):
+    """A copy of a model whose tensors are in one file, to be damaged."""
+    return in_one_file(model)
 
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)
@@ -159,7 +172,7 @@ def test_saving_again_replaces_the_model_and_leaves_no_other_file(tmp_path):
     learner.learn(task_for(small_mlp(), seed=5, name="second"))
     learner.save(tmp_path)
     assert DEN.load(tmp_path).tasks == ("task 1", "second")
-    assert len(list(tmp_path.iterdir())) == 3  # manifest, tensors, lock
+    assert kinds_of_files(tmp_path) == {MANIFEST: 1, "tensors": 1, "tasks": 2}
 
 
 def test_a_save_that_fails_leaves_the_old_model(model, monkeypatch):
@@ -203,7 +216,7 @@ def test_what_a_killed_save_has_left_is_no_hindrance(model):
     (model / "tensors-0123456789abcdef.safetensors").write_bytes(b"of no manifest")
     learner = DEN.load(model)
     learner.save(model)
-    assert len(list(model.iterdir())) == 3  # manifest, tensors, lock
+    assert kinds_of_files(model) == {MANIFEST: 1, "tensors": 1, "tasks": 1}
 
 
 def test_saving_writes_through_no_link(model, tmp_path):
@@ -224,7 +237,7 @@ def test_a_save_between_reading_the_manifest_and_the_tensors_is_noticed(model, m
 
     def save_first(*arguments):
         for learner in saves:
-            learner.save(model)
+            learner.save(model, overwrite=True)
         return read(*arguments)
 
     monkeypatch.setattr("lifelong.persistence.models._read_tensors", save_first)
@@ -267,12 +280,12 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "foreign manifest": (lambda p: (p / MANIFEST).write_text("{}"), "not a lifelong model"),
     "newer version": (
-        lambda p: rewrite(p, version=7, whatever=1),
-        "format version 7, but this release reads 3 to 6; a newer release",
+        lambda p: rewrite(p, version=8, whatever=1),
+        "format version 8, but this release reads 3 to 7; a newer release",
     ),
     "older version": (
         lambda p: rewrite(p, version=2, sha256="x"),
-        "format version 2, but this release reads 3 to 6; an older one",
+        "format version 2, but this release reads 3 to 7; an older one",
     ),
     "changed by accident": (
         lambda p: (p / MANIFEST).write_text((p / MANIFEST).read_text().replace("task 2", "task 9")),
@@ -364,11 +377,11 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_model_is_refused_with_a_reason(damage, model):
+def test_a_damaged_model_is_refused_with_a_reason(damage, one_file):
     harm, message = DAMAGES[damage]
-    harm(model)
+    harm(one_file)
     with pytest.raises(ModelFileError, match=message):
-        DEN.load(model)
+        DEN.load(one_file)
 
 
 @given(place=st.floats(0, 1), bit=st.integers(0, 7), in_tensors=st.booleans())
@@ -390,23 +403,36 @@ def test_a_flipped_bit_is_refused_or_harmless(saved, tmp_path_factory, place, bi
     assert loaded.settings == DEN.load(saved).settings
 
 
-OLDER = Path(__file__).with_name("version-3")
+OLDER = Path(__file__).parent
+OLD = [path for path in sorted(OLDER.glob("version-*/*")) if path.is_dir()]
+assert len(OLD) == 7
 
 
-@pytest.mark.parametrize(("name", "learner"), [("den", DEN), ("ewc", EWC)])
-def test_a_model_of_an_older_version_is_read_under_the_new_names(name, learner, tmp_path):
-    stored = load_file(OLDER / "answers.safetensors")
-    loaded = learner.load(OLDER / name)
+@pytest.mark.parametrize("path", OLD, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_a_model_of_an_older_version_is_read_and_saved_in_the_new_form(path, tmp_path):
+    stored = load_file(path.parent / "answers.safetensors")
+    loaded = load_model(path)
     x = inputs_for(loaded.network.architecture, 5)
     for task, found in answers(loaded, x).items():
-        torch.testing.assert_close(found, stored[f"{name}/{task}"])
+        torch.testing.assert_close(found, stored[f"{path.name}/{task}"])
     loaded.learn(task_for(loaded.network.architecture, name="one more"))
     loaded.save(tmp_path)
-    assert learner.load(tmp_path).settings == loaded.settings
+    again = load_model(tmp_path)
+    assert again.settings == loaded.settings
+    assert same(contents(again), contents(loaded))
+
+
+def test_a_model_of_an_older_version_is_replaced_where_it_is(model):
+    learner = DEN.load(in_one_file(model))
+    learner.learn(task_for(small_mlp(), seed=9, name="next"))
+    learner.save(model)
+    assert read_manifest(model)["version"] == 7
+    assert kinds_of_files(model) == {MANIFEST: 1, "tensors": 1, "tasks": 1}
+    assert same(contents(DEN.load(model)), contents(learner))
 
 
 def test_the_settings_of_an_older_version_have_their_new_names():
-    settings = DEN.load(OLDER / "den").settings
+    settings = DEN.load(OLDER / "version-3" / "den").settings
     found = (settings.shrink, settings.perturb, settings.distillation, settings.head_l1)
     assert found == (0.9, 0.1, 0.5, 0.05)
     assert settings.budget == BUDGET

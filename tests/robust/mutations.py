@@ -54,6 +54,9 @@ from lifelong.tasks.task import Task, TaskError
 from lifelong.training.budget import Budget
 from lifelong.training.loop import TrainingError
 
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from older_models import in_one_file
+
 Files: TypeAlias = dict[str, bytes]
 MEMORY = 1 << 30  # bytes that reading may take on top of what the process has
 SECONDS = 10  # that one case may take
@@ -297,7 +300,7 @@ def model_target(learner: Learner[Any], inputs: tuple[int, ...]) -> Target:
         learner.learn(_task(inputs, number))
     with tempfile.TemporaryDirectory() as directory:
         learner.save(directory)
-        files = _read_files(Path(directory))
+        files = _read_files(in_one_file(Path(directory)))
     expected = _state(learner)
 
     def read(path: Path, resealed: bool) -> None:

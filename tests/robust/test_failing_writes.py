@@ -1,7 +1,9 @@
 """Disks that are full, directories that cannot be written, files that vanish: nothing is torn."""
 
+import copy
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -14,7 +16,7 @@ from lifelong.learners.den import DEN
 from lifelong.persistence import checkpoint as journal
 from lifelong.persistence import files as disk
 from lifelong.persistence.checkpoint import CheckpointError
-from lifelong.persistence.models import MANIFEST, ModelFileError
+from lifelong.persistence.models import MANIFEST, Directory, ModelFileError
 from lifelong.training.loop import STANDALONE
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
@@ -98,7 +100,30 @@ def test_a_save_that_fails_at_any_write_leaves_a_whole_model_and_can_be_repeated
         assert same(found, contents(after)) or (said and same(found, contents(before)))
         learner.save(path)
         assert same(contents(DEN.load(path)), contents(after))
-        assert len(list(path.iterdir())) == 3  # manifest, tensors, lock
+        assert len(list(path.iterdir())) == 4  # manifest, tensors, a segment, lock
+        if calls[0] < turn:
+            break
+    assert turn > 8
+
+
+def test_an_added_task_that_fails_at_any_write_leaves_the_model_without_it(tmp_path):
+    grown().save(tmp_path / "before")
+    before, after = (DEN.load(tmp_path / "before") for _ in range(2))
+    after.learn(task_for(SKELETON, seed=5, name="second"))
+    (known,) = after._directories.values()
+    for turn in range(1, 100):
+        path = Path(shutil.copytree(tmp_path / "before", tmp_path / str(turn)))
+        learner = copy.copy(after)
+        learner._directories = {path: Directory(dict(known.marks))}
+        with failing(turn) as calls:
+            said = error_of(ModelFileError, learner.save, path)
+        assert "cannot be written: No space left" in said or not said
+        found = contents(DEN.load(path))
+        assert same(found, contents(after)) or (said and same(found, contents(before)))
+        learner.save(path)
+        assert same(contents(DEN.load(path)), contents(after))
+        assert len(list(path.glob("tasks-*"))) == 2
+        assert len(list(path.glob("tensors-*"))) == 1
         if calls[0] < turn:
             break
     assert turn > 8

@@ -34,6 +34,7 @@ from lifelong.tasks.datasets.features import features, read_npz
 from lifelong.tasks.datasets.files import DataError
 from lifelong.tasks.datasets.mnist import read_idx
 from lifelong.tasks.task import TaskError
+from older_models import in_one_file
 
 SECONDS = 5  # that a refusal may take
 MEMORY = 1 << 28  # bytes that it may take
@@ -94,7 +95,7 @@ def model(tmp_path):
     architecture = small_mlp()
     tasks = stream_for(architecture, "one output", "classes")
     learned(architecture, tasks, quick(sigma=0.0)).save(tmp_path / "model")
-    return tmp_path / "model"
+    return in_one_file(tmp_path / "model")
 
 
 def deep(path, layers, tasks):

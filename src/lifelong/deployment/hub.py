@@ -16,7 +16,7 @@ from lifelong.deployment.card import MADE, Scores, card_text
 from lifelong.extras import require_extra
 from lifelong.learners.base import AnyLearner, Learner
 from lifelong.persistence.files import LOCK
-from lifelong.persistence.models import MANIFEST
+from lifelong.persistence.models import MANIFEST, TENSOR_FILES
 
 if TYPE_CHECKING:
     from lifelong.estimator.base import LifelongEstimator
@@ -30,7 +30,7 @@ from huggingface_hub import (  # noqa: E402
     snapshot_download,
 )
 
-MODEL_FILES = (MANIFEST, "tensors-*.safetensors")
+MODEL_FILES = (MANIFEST, *TENSOR_FILES)
 CARD = "README.md"
 _TAGS = ("continual-learning", "lifelong-learning")
 
@@ -103,7 +103,7 @@ def push_to_hub(
         branch=branch,
         create_pr=create_pr,
         ignore_patterns=[LOCK],
-        delete_patterns=[MODEL_FILES[1]],
+        delete_patterns=list(TENSOR_FILES),
         model_card_kwargs=about,
     )
     return made

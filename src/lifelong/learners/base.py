@@ -27,7 +27,16 @@ from lifelong.networks.layout import Architecture, NetworkError, Tensors
 from lifelong.networks.traced.architecture import Traced
 from lifelong.persistence.checkpoint import Checkpoint
 from lifelong.persistence.files import MOST_NAME, digest_of
-from lifelong.persistence.models import Attached, ModelFileError, checksum, not_finite, read, write
+from lifelong.persistence.models import (
+    Attached,
+    Contents,
+    Directory,
+    ModelFileError,
+    checksum,
+    not_finite,
+    read,
+    write,
+)
 from lifelong.printing import Terminal
 from lifelong.records import BYTES, Capacity, TaskRecord
 from lifelong.tasks.task import (
@@ -113,7 +122,7 @@ class Learner(ABC, Generic[S]):
         self.attached: Attached | None = None  # what a front end saves with the model
         self._learning = False
         self._unsaved: Checkpoint | None = None  # of the last learning, until `save`
-        self._marks: dict[Path, set[str]] = {}  # checksums of models loaded or saved, by directory
+        self._directories: dict[Path, Directory] = {}  # of models loaded or saved
 
     @property
     def network(self) -> GrowingNetwork:
@@ -239,8 +248,9 @@ class Learner(ABC, Generic[S]):
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the model into a directory: a manifest in JSON and tensors in safetensors.
 
-        An existing model is replaced atomically if this learner loaded it from there or saved it
-        there; any other model is replaced only with `overwrite`.
+        Where this learner has saved or loaded before, only what is new is written, and the model
+        is replaced atomically; any other model is replaced only with `overwrite`, which writes
+        everything.
         """
         place, learned = Path(path), self._learned
         write(
@@ -248,10 +258,8 @@ class Learner(ABC, Generic[S]):
             method=self.method,
             seed=self.seed,
             settings=self.settings,
-            network=learned.network,
-            records=learned.records,
-            attached=self.attached,
-            mine=self._marks.setdefault(place.resolve(), set()),
+            contents=Contents(learned.network, learned.records, self.attached),
+            directory=self._directories.setdefault(place.resolve(), Directory()),
             overwrite=overwrite,
         )
         if learned is self._learned and self._unsaved is not None:
@@ -294,7 +302,7 @@ class Learner(ABC, Generic[S]):
             learner._require_usable()
         except NetworkError as error:
             raise ModelFileError(f"{path}: a {cls.method} cannot go on with it: {error}") from error
-        learner._marks[place.resolve()] = {saved.mark}
+        learner._directories[place.resolve()] = saved.directory
         return learner
 
     @final
@@ -457,7 +465,7 @@ class Learner(ABC, Generic[S]):
         self, context: TrainingContext, network: GrowingNetwork, records: tuple[TaskRecord, ...]
     ) -> None:
         """Take over the result of a learning: the only place where a learner changes."""
-        broken = not_finite(network)
+        broken = not_finite(network, self.network)
         if broken is not None:
             raise TrainingError(
                 f"{records[-1].task}: {broken} became infinite or NaN, though the loss did not; a "

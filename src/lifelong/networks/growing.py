@@ -418,15 +418,27 @@ class GrowingNetwork:
 
     def stored(self) -> dict[str, Tensor]:
         """All that predictions need, as it is stored. A root is kept as its seed."""
-        births = {} if self.root is None else self._birth_patches
-        shared = self.shared if self.root is None else {}
-        patches = {**{f"0/{name}": p for name, p in births.items()}, **self.patches("/")}
-        return (
-            {f"shared/{name}": tensor for name, tensor in shared.items()}
-            | {f"task/{name}": tensor for name, tensor in self.private("/").items()}
-            | {f"patch/{name}/places": patch.places for name, patch in patches.items()}
-            | {f"patch/{name}/values": patch.values for name, patch in patches.items()}
-        )
+        return self.stored_together() | self.stored_by_tasks()
+
+    def stored_together(self) -> dict[str, Tensor]:
+        """Of what is stored, that which is no single task's."""
+        if self.root is None:
+            return {f"shared/{name}": tensor for name, tensor in self.shared.items()}
+        return _stored_patches(ROOT, self._birth_patches)
+
+    def stored_by_tasks(self, after: int = 0) -> dict[str, Tensor]:
+        """Of what is stored, that which belongs to the tasks after this one."""
+        found: dict[str, Tensor] = {}
+        for number, known in enumerate(self.tasks[after:], after + 1):
+            found |= {f"task/{number}/{name}": t for name, t in known.private.items()}
+            found |= _stored_patches(number, known.patches)
+        return found
+
+
+def _stored_patches(number: int, patches: Mapping[str, Patch]) -> dict[str, Tensor]:
+    places = {f"patch/{number}/{name}/places": patch.places for name, patch in patches.items()}
+    values = {f"patch/{number}/{name}/values": patch.values for name, patch in patches.items()}
+    return places | values
 
 
 def _births(spec: TensorSpec, born: Mapping[str, Tensor]) -> Tensor:

@@ -1,15 +1,18 @@
 """Models on disk: a directory with a manifest (JSON) and the tensors (safetensors).
 
-The file of tensors is named by its checksum, which the manifest holds, and the manifest is replaced
-in one rename: a directory holds the complete old model or the complete new one. Model files are not
-trusted: nothing is unpickled, and everything is checked before it is used.
+What all tasks share is in one file, what tasks have for themselves in segments: a save adds one for
+the tasks that are new, and leaves the others as they are. Files of tensors are named by checksums,
+which the manifest holds or implies, and the manifest is replaced in one rename: a directory holds
+the complete old model or the complete new one. Model files are not trusted: nothing is unpickled,
+and everything is checked before it is used.
 """
 
 import math
+import operator
 import re
-from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, final
 
@@ -26,7 +29,7 @@ from lifelong.networks.growing import (
     LearnedTask,
     root_alone,
 )
-from lifelong.networks.layout import Architecture, NetworkError
+from lifelong.networks.layout import Architecture, NetworkError, Tensors
 from lifelong.networks.patches import Patch, apply
 from lifelong.networks.sequential import (
     Convolution,
@@ -59,19 +62,31 @@ from lifelong.persistence.files import (
     require_named,
     unpacked,
 )
+from lifelong.persistence.segments import (
+    Growth,
+    Pointer,
+    Segment,
+    SegmentFacts,
+    TaskFacts,
+    growth_between,
+    joined,
+    segment_from,
+)
 from lifelong.records import TaskRecord
-from lifelong.tasks.task import Kind
 
 FORMAT = "lifelong model"
-VERSION = 6
+VERSION = 7
 OLDEST = 3  # version that is still read
+WHOLE = 6  # last version without segments
 MANIFEST = "manifest.json"
 ATTACHED = "attached/"  # prefix of tensors that are not the network's
 MOST_UNTRAINED = 64  # entries of a network that is kept as its seed, per byte of its file
 _PATCH, _PLACES, _VALUES = "patch/", "/places", "/values"
 _MASK = f"memory/{BITS}"  # start of the name of a packed mask
 _CONSTANT = "constant/"
-_TENSORS = re.compile(r"tensors-[0-9a-f]{16}\.safetensors")
+TENSOR_FILES = ("tensors-*.safetensors", "tasks-*.safetensors")
+_TENSORS = re.compile(r"(tensors|tasks)-[0-9a-f]{16}\.safetensors")
+_OF_TASK = re.compile(rf"{OWN}(?:bits/)?([0-9]{{1,9}})/")  # start of the name of a task's memory
 
 
 # Expected shape of a private tensor, from the network, the task's number and the tensor's name.
@@ -83,28 +98,21 @@ class ModelFileError(ValueError):
 
 
 @final
-class _Task(msgspec.Struct, forbid_unknown_fields=True):
-    name: str
-    kind: Kind
-    outputs: int
-    private: list[str]
-    first: int = 0
-    patched: list[str] = []
-    parent: int | None = None
-
-
-@final
 class Manifest(msgspec.Struct, forbid_unknown_fields=True):
     """Everything about a model except its tensors.
 
     Attributes:
         architecture: of an mlp or convnet; None for a module.
         module: a module of the user's; its constants are among the tensors.
+        tasks, records, memory: in the file only up to version 6, for they are in the segments.
         shapes: of the tensors in the file of tensors.
         root: seed of the untrained network that tasks may start from.
         bytes, sha256: size and checksum of that file.
         attached: what a front end keeps with the model, such as what it knows of a table's columns;
             its tensors are in the same file.
+        era: number of times that this file was written anew; slabs of other eras no longer count.
+        count: number of tasks in the segments.
+        last: the last segment, which names the one before it.
         seal: checksum of the manifest itself.
     """
 
@@ -115,12 +123,15 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
     architecture: Sequential | None
     settings: dict[str, Any]
     born: dict[str, list[int]]
-    tasks: list[_Task]
-    memory: list[str]
-    records: list[TaskRecord]
     shapes: dict[str, list[int]]
     bytes: int
     sha256: str
+    tasks: list[TaskFacts] = []
+    memory: list[str] = []
+    records: list[TaskRecord] = []
+    era: int = 0
+    count: int = 0
+    last: Pointer | None = None
     module: TracedData | AdaptedData | None = None
     attached: dict[str, Any] | None = None
     root: int | None = None
@@ -156,13 +167,96 @@ class Attached:
 
 @final
 @dataclass(frozen=True, eq=False)
+class Contents:
+    """What a model holds."""
+
+    network: GrowingNetwork
+    records: tuple[TaskRecord, ...]
+    attached: Attached | None = None
+
+    def together(self, settled: Collection[str]) -> dict[str, Tensor]:
+        """What is no single task's, without the memory that is settled in segments."""
+        memory = {n: t for n, t in self.network.memory.items() if n not in settled}
+        own = {} if self.attached is None else self.attached.tensors
+        return (
+            self.network.stored_together()
+            | {f"memory/{name}": t for name, t in memory.items()}
+            | _values(_saveable(self.network.architecture))
+            | {ATTACHED + name: tensor for name, tensor in own.items()}
+        )
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Written:
+    """What the files of a model hold, so that the next save writes only what is new.
+
+    Attributes:
+        manifest: as it is in the file.
+        segments: names of their files.
+        settled: names of the memory in them.
+    """
+
+    contents: Contents
+    manifest: Manifest
+    segments: tuple[str, ...] = ()
+    settled: frozenset[str] = frozenset()
+
+    def precedes(self, now: Contents) -> bool:
+        """Whether nothing in the segments has changed since."""
+        before, after = self.contents, now
+        count = len(before.network.tasks)
+        return (
+            before.network.architecture is after.network.architecture
+            and before.network.root == after.network.root
+            and _begins_with(after.network.tasks, before.network.tasks)
+            and _begins_with(after.records, before.records)
+            and all(r.number > count for r in after.records[len(before.records) :])
+            and all(after.network.memory.get(n) is before.network.memory[n] for n in self.settled)
+        )
+
+
+@final
+@dataclass
+class Directory:
+    """What a learner knows of a directory that it has saved to or loaded from.
+
+    Attributes:
+        marks: checksums of the manifests of its models there, and what the last ones stand for.
+        tidy: whether there can be no other files of tensors than those of the model.
+    """
+
+    marks: dict[str, Written | None] = field(default_factory=dict)
+    tidy: bool = False
+
+
+@final
+@dataclass(frozen=True, eq=False)
 class Saved:
-    """A loaded model, what is attached to it, and the checksum of its manifest as identity."""
+    """A loaded model, what is attached to it, and what its directory is known by."""
 
     manifest: Manifest
     network: GrowingNetwork
     attached: Attached | None
-    mark: str
+    directory: Directory
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Plan:
+    """What a save writes: what is shared, unless it is there already, and what tasks have added."""
+
+    together: Mapping[str, Tensor] | None
+    segment: Segment | None
+    before: Written | None = None
+
+    @property
+    def settled(self) -> frozenset[str]:
+        before = frozenset() if self.before is None else self.before.settled
+        added = () if self.segment is None else self.segment.tensors
+        start = "memory/"
+        new = [name.removeprefix(start) for name in added if name.startswith(start)]
+        return before.union(new) if new else before
 
 
 def write(
@@ -171,32 +265,87 @@ def write(
     method: str,
     seed: int,
     settings: Any,
-    network: GrowingNetwork,
-    records: tuple[TaskRecord, ...],
-    mine: set[str],
+    contents: Contents,
+    directory: Directory,
     overwrite: bool,
-    attached: Attached | None = None,
 ) -> None:
     """Save a model into a directory, which is created if needed.
 
-    An existing model is replaced if its mark is in `mine`, or with `overwrite`. The mark of the new
-    model is added to `mine`.
+    Of a model that the directory is known by, only what is new is written. Another one is replaced
+    only with `overwrite`, which writes everything.
     """
-    architecture = network.architecture
-    if not isinstance(architecture, Sequential | Traced | Adapted):
-        made = "mlp, convnet, grow or adapt"
-        raise TypeError(f"networks made by {made} are saved, not {architecture!r}")
-    own = {} if attached is None else attached.tensors
-    tensors = {
-        **_tensors(network),
-        **_values(architecture),
-        **{ATTACHED + name: tensor for name, tensor in own.items()},
-    }
+    _saveable(contents.network.architecture)
+    head = partial(_manifest, contents, method=method, seed=seed, settings=settings)
     try:
-        content = packed(tensors)
+        make_directory(path)
+        with directory_lock(path):
+            found = None if overwrite else _known_mark(path, directory)
+            before = None if found is None else directory.marks[found]
+            plan = _extension(before, contents) or _whole(contents)
+            _write_files(path, head, plan, contents, directory)
+            if found is not None and found != next(reversed(directory.marks)):
+                directory.marks[found] = None  # so that its tensors are not kept in memory
     except LimitError as error:
         raise ModelFileError(f"{path}: the model cannot be saved: {error}") from error
-    manifest = Manifest(
+    except OSError as error:
+        raise ModelFileError(
+            f"{path}: the model cannot be written: {error.strerror}; what was there before is "
+            "there still, or this one is, whole: mend this, or save elsewhere"
+        ) from error
+
+
+def _write_files(
+    path: Path,
+    head: Callable[..., Manifest],
+    plan: _Plan,
+    contents: Contents,
+    directory: Directory,
+) -> None:
+    manifest, names, files = _packed(head, plan)
+    text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+    _decoded(path / MANIFEST, text)  # refuses to write what could not be read again
+    tidy, directory.tidy = directory.tidy, False
+    directory.marks.pop(digest(text), None)  # the last one is the newest
+    directory.marks[digest(text)] = Written(contents, manifest, names, plan.settled)
+    for name, content in files.items():
+        replace_file(path / name, content)
+    replace_file(path / MANIFEST, text)
+    directory.tidy = _tidy_up(path, manifest, names, plan.before if tidy else None)
+
+
+def _packed(
+    head: Callable[..., Manifest], plan: _Plan
+) -> tuple[Manifest, tuple[str, ...], dict[str, bytes]]:
+    """The manifest, the names of all segments, and the files that are new."""
+    before, files = plan.before, {}
+    names = () if before is None else before.segments
+    last = None if before is None else before.manifest.last
+    if plan.segment is not None:
+        content = plan.segment.packed()
+        last = Pointer(len(content), digest(content))
+        names, files[last.file] = (*names, last.file), content
+    if plan.together is None:
+        assert before is not None
+        known = before.manifest
+        about = {name: getattr(known, name) for name in ("shapes", "bytes", "sha256", "era")}
+        return head(**about, last=last).sealed(), names, files
+    content = packed(plan.together)
+    manifest = head(
+        shapes={name: list(tensor.shape) for name, tensor in plan.together.items()},
+        bytes=len(content),
+        sha256=digest(content),
+        era=0 if before is None else before.manifest.era + 1,
+        last=last,
+    ).sealed()
+    return manifest, names, {**files, manifest.file: content}
+
+
+def _manifest(
+    contents: Contents, *, method: str, seed: int, settings: Any, **about: Any
+) -> Manifest:
+    network, attached = contents.network, contents.attached
+    architecture = _saveable(network.architecture)
+    return Manifest(
         format=FORMAT,
         version=VERSION,
         method=method,
@@ -205,57 +354,121 @@ def write(
         module=None if isinstance(architecture, Sequential) else architecture.data,
         settings=msgspec.to_builtins(settings),
         born={group: stamps.tolist() for group, stamps in network.born.items()},
-        tasks=[_described(known) for known in network.tasks],
-        memory=sorted(network.memory),
-        records=list(records),
-        shapes={name: list(tensor.shape) for name, tensor in tensors.items()},
-        bytes=len(content),
-        sha256=digest(content),
+        count=len(network.tasks),
         attached=None if attached is None else msgspec.to_builtins(attached.facts),
         root=network.root,
-    ).sealed()
-    text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
-    _decoded(path / MANIFEST, text)  # refuses to write what could not be read again
-    try:
-        make_directory(path)
-        with directory_lock(path):
-            if not overwrite:
-                _refuse_another(path, mine)
-            mine.add(digest(text))
-            replace_file(path / manifest.file, content)
-            replace_file(path / MANIFEST, text)
-            _drop_files_but(path, manifest.file)
-    except OSError as error:
-        raise ModelFileError(
-            f"{path}: the model cannot be written: {error.strerror}; what was there before is "
-            "there still, or this one is, whole: mend this, or save elsewhere"
-        ) from error
+        **about,
+    )
 
 
-def _described(known: LearnedTask) -> _Task:
+def _saveable(architecture: Architecture) -> Sequential | Traced | Adapted:
+    if not isinstance(architecture, Sequential | Traced | Adapted):
+        made = "mlp, convnet, grow or adapt"
+        raise TypeError(f"networks made by {made} are saved, not {architecture!r}")
+    return architecture
+
+
+def _whole(now: Contents) -> _Plan:
+    segment = _segment(now, 0, None, {}) if now.network.tasks else None
+    return _Plan(now.together(()), segment)
+
+
+def _extension(before: Written | None, now: Contents) -> _Plan | None:
+    """What is new since; None if what is in the segments has changed."""
+    if before is None or not before.precedes(now):
+        return None
+    count = len(before.contents.network.tasks)
+    memory = _memory_of_tasks(now.network, count)
+    together = now.together(before.settled | memory.keys())
+    growth = _growth(before.contents.together(before.settled), together)
+    if len(now.network.tasks) == count:
+        return _Plan(together if growth != {} else None, None, before)
+    segment = _segment(now, count, before.manifest.last, memory)
+    if growth is None:
+        return _Plan(together, segment, before)
+    return _Plan(None, segment.with_growth(growth, before.manifest.era), before)
+
+
+def _growth(before: Tensors, now: Tensors) -> dict[str, Growth] | None:
+    """How shared tensors have grown; None if anything else has changed."""
+    if before.keys() != now.keys():
+        return None
+    found: dict[str, Growth] = {}
+    for name, tensor in now.items():
+        growth = growth_between(before[name], tensor)
+        if growth is None:
+            return None
+        if growth.slabs:
+            found[name] = growth
+    return found
+
+
+def _segment(now: Contents, after: int, last: Pointer | None, memory: Tensors) -> Segment:
+    """What the tasks after this one have added."""
+    tasks = [_described(known) for known in now.network.tasks[after:]]
+    records = [record for record in now.records if record.number > after]
+    own = now.network.stored_by_tasks(after) | {f"memory/{n}": t for n, t in memory.items()}
+    return Segment(SegmentFacts(last, tasks, records), own)
+
+
+def _memory_of_tasks(network: GrowingNetwork, after: int) -> dict[str, Tensor]:
+    """The part of a network's memory whose names begin with the number of a task after this one."""
+    numbered = {name: _OF_TASK.match(name) for name in network.memory}
+    return {
+        name: network.memory[name]
+        for name, found in numbered.items()
+        if found is not None and after < int(found[1]) <= len(network.tasks)
+    }
+
+
+def _described(known: LearnedTask) -> TaskFacts:
     private, patched = sorted(known.private), sorted(known.patches)
-    return _Task(known.name, known.kind, known.outputs, private, known.first, patched, known.parent)
+    return TaskFacts(
+        known.name, known.kind, known.outputs, private, known.first, patched, known.parent
+    )
 
 
-def _refuse_another(path: Path, mine: Collection[str]) -> None:
+def _begins_with(longer: Sequence[object], start: Sequence[object]) -> bool:
+    """Whether these are the same objects, and not only equal: what was learned is immutable."""
+    return len(longer) >= len(start) and all(map(operator.is_, longer, start))
+
+
+def _known_mark(path: Path, directory: Directory) -> str | None:
+    """Checksum of the manifest that is there; None if there is none."""
     try:
         found = digest(read_file(path / MANIFEST, most=MOST))
     except FileNotFoundError:
-        return
-    if found not in mine:
+        return None
+    if found not in directory.marks:
         raise ModelFileError(
             f"{path}: holds a model that this learner has neither loaded nor saved there; perhaps "
             "someone else saved it in the meantime. Load that one and go on with it, save "
             "elsewhere, or pass overwrite=True to replace it"
         )
+    return found
 
 
-def _drop_files_but(path: Path, kept: str) -> None:
-    """Delete files of tensors that the manifest no longer names. One that stays is harmless."""
-    for file in path.iterdir():
-        if _TENSORS.fullmatch(file.name) and file.name != kept:
-            with suppress(OSError):
-                file.unlink()
+def _tidy_up(
+    path: Path, manifest: Manifest, segments: Collection[str], before: Written | None
+) -> bool:
+    """Delete files of tensors that the model no longer has. One that stays is harmless; whether
+    none does.
+
+    `before` is what the directory held, if nothing else can be there: to list it takes longer the
+    more tasks there are.
+    """
+    kept = {manifest.file, *segments}
+    if before is not None:
+        there = [before.manifest.file]
+    else:
+        there = [file.name for file in path.iterdir() if _TENSORS.fullmatch(file.name)]
+    try:
+        for name in there:
+            if name not in kept:
+                (path / name).unlink()
+    except OSError:
+        return False
+    return True
 
 
 def checksum(network: GrowingNetwork) -> str:
@@ -267,10 +480,16 @@ def checksum(network: GrowingNetwork) -> str:
     return digest(tasks.encode(), digest_of({**_tensors(network), **births}).encode())
 
 
-def not_finite(network: GrowingNetwork) -> str | None:
-    """Name of a tensor with a NaN or infinite entry, which could not be loaded; None if none."""
-    tensors = _tensors(network).items()
-    return next((name for name, t in tensors if not bool(torch.isfinite(t).all())), None)
+def not_finite(network: GrowingNetwork, before: GrowingNetwork) -> str | None:
+    """Name of a tensor with a NaN or infinite entry, which could not be loaded; None if none.
+
+    Tasks that were there before are not looked at again.
+    """
+    known = len(before.tasks) if _begins_with(network.tasks, before.tasks) else 0
+    memory = {n: t for n, t in network.memory.items() if before.memory.get(n) is not t}
+    tensors = {**network.stored_together(), **network.stored_by_tasks(known), **memory}
+    broken = (name for name, t in tensors.items() if not bool(torch.isfinite(t).all()))
+    return next(broken, None)
 
 
 def read(
@@ -284,7 +503,8 @@ def read(
 
     `module` has the code of a model whose module was not traced.
     """
-    content, manifest, tensors = _files(path)
+    files = _files(path)
+    manifest, tensors = files.manifest, files.tensors
     if manifest.method != method:
         raise ModelFileError(f"{path}: holds a {manifest.method}, which {method} cannot load")
     try:
@@ -294,7 +514,8 @@ def read(
         _check_shapes(network, private_shape)
     except (NetworkError, KeyError) as error:
         raise ModelFileError(f"{path}: manifest and tensors do not fit: {error}") from error
-    return Saved(manifest, network, attached, digest(content))
+    contents = Contents(network, tuple(manifest.records), attached)
+    return Saved(manifest, network, attached, Directory({files.mark: files.written(contents)}))
 
 
 def _taken(manifest: Manifest, tensors: dict[str, Tensor]) -> Attached | None:
@@ -306,17 +527,112 @@ def _taken(manifest: Manifest, tensors: dict[str, Tensor]) -> Attached | None:
     return None if manifest.attached is None else Attached(manifest.attached, own)
 
 
-def _files(path: Path, tries: int = 10) -> tuple[bytes, Manifest, dict[str, Tensor]]:
+@final
+@dataclass(frozen=True, eq=False)
+class _Files:
+    """All that is in the files of a model.
+
+    Attributes:
+        mark: checksum of the manifest as it is in the file.
+        alone: the manifest as it is there, and `manifest` with what is in the segments.
+    """
+
+    mark: str
+    alone: Manifest
+    manifest: Manifest
+    tensors: dict[str, Tensor]
+    segments: tuple[str, ...]
+    settled: frozenset[str]
+
+    def written(self, contents: Contents) -> Written | None:
+        if self.alone.version <= WHOLE:
+            return None  # the next save writes everything in the new form
+        return Written(contents, self.alone, self.segments, self.settled)
+
+
+def _files(path: Path, tries: int = 10) -> _Files:
     """Manifest and tensors of the same save."""
     content = _content(path / MANIFEST, most=MOST)
     manifest = _decoded(path / MANIFEST, content)
     try:
-        return content, manifest, _read_tensors(path / manifest.file, manifest)
+        together = _read_tensors(path / manifest.file, manifest)
+        return _joined(path, digest(content), manifest, together, _segments(path, manifest))
     except ModelFileError:
         # Another process may have saved in between: then the manifest has changed.
         if tries == 0 or _content(path / MANIFEST, most=MOST) == content:
             raise
         return _files(path, tries - 1)
+
+
+def _segments(path: Path, manifest: Manifest) -> dict[str, Segment]:
+    """By the names of their files, the first one first."""
+    found: dict[str, Segment] = {}
+    pointer, left = manifest.last, manifest.count
+    while pointer is not None:
+        file = path / pointer.file
+        _require_checksum(file, pointer.sha256)
+        content = _content(file, size=pointer.bytes)
+        if digest(content) != pointer.sha256:
+            raise ModelFileError(
+                f"{file}: not what was saved (its checksum differs); it is damaged"
+            )
+        try:
+            found[file.name] = segment_from(content)
+        except TensorFileError as error:
+            raise ModelFileError(f"{file}: {error}") from error
+        pointer = found[file.name].facts.before
+        left -= len(found[file.name].facts.tasks)
+        if left < 0:
+            break
+    if left:
+        raise ModelFileError(f"{path}: its segments do not hold {manifest.count} tasks")
+    return dict(reversed(found.items()))
+
+
+def _joined(
+    path: Path,
+    mark: str,
+    manifest: Manifest,
+    together: Mapping[str, Tensor],
+    segments: Mapping[str, Segment],
+) -> _Files:
+    parts, tensors = list(segments.values()), dict(together)
+    try:
+        live = [part.growth for part in parts if part.facts.era == manifest.era]
+        tensors |= joined(together, live)
+    except TensorFileError as error:
+        raise ModelFileError(f"{path}: its segments do not fit: {error}") from error
+    for part in parts:
+        if not tensors.keys().isdisjoint(part.tensors):
+            raise ModelFileError(f"{path}: a tensor is in several of its files")
+        tensors |= part.tensors
+    start = "memory/"
+    settled = (n for part in parts for n in part.tensors if n.startswith(start))
+    whole = manifest
+    if manifest.version > WHOLE:
+        whole = msgspec.structs.replace(
+            manifest,
+            tasks=[task for part in parts for task in part.facts.tasks],
+            records=[record for part in parts for record in part.facts.records],
+            memory=[n.removeprefix(start) for n in sorted(tensors) if n.startswith(start)],
+            bytes=sum(tensor.nbytes for tensor in tensors.values()),
+        )
+        _require_within_limits(path, whole)
+    return _Files(
+        mark,
+        manifest,
+        whole,
+        tensors,
+        tuple(segments),
+        frozenset(name.removeprefix(start) for name in settled),
+    )
+
+
+def _require_within_limits(path: Path, manifest: Manifest) -> None:
+    try:
+        _check_limits(manifest)
+    except LimitError as error:
+        raise ModelFileError(f"{path}: {error}") from error
 
 
 def _decoded(file: Path, content: bytes) -> Manifest:
@@ -344,15 +660,28 @@ def _decoded(file: Path, content: bytes) -> Manifest:
         raise ModelFileError(f"{file}: damaged: {error}") from error
     if manifest.seal != seal:
         raise ModelFileError(f"{file}: not what was saved (its checksum differs); it is damaged")
-    if not re.fullmatch("[0-9a-f]{64}", manifest.sha256):
-        raise ModelFileError(f"{file}: {manifest.sha256!r} is not the checksum of a file")
+    _require_checksum(file, manifest.sha256)
+    _require_form(file, manifest)
     return manifest
+
+
+def _require_checksum(file: Path, checksum: str) -> None:
+    if not re.fullmatch("[0-9a-f]{64}", checksum):
+        raise ModelFileError(f"{file}: {checksum[:99]!r} is not the checksum of a file")
+
+
+def _require_form(file: Path, manifest: Manifest) -> None:
+    """Refuse segments before there were any, and afterwards what is in them."""
+    segments = manifest.last is not None or manifest.count > 0
+    whole = bool(manifest.tasks or manifest.records or manifest.memory)
+    if segments if manifest.version <= WHOLE else whole:
+        raise ModelFileError(f"{file}: its members are not those of version {manifest.version}")
 
 
 def _check_limits(manifest: Manifest) -> None:
     """Refuse more than a file may hold; what is done with the rest is linear in its size."""
     shapes, architecture = manifest.shapes, manifest.architecture
-    require_at_most(MOST_TASKS, "tasks", len(manifest.tasks))
+    require_at_most(MOST_TASKS, "tasks", max(manifest.count, len(manifest.tasks)))
     require_at_most(MOST_LAYERS, "layers", 0 if architecture is None else len(architecture.layers))
     require_at_most(MOST_TENSORS, "tensors", len(shapes))
     require_at_most(MOST_DIMS, "sizes in a shape", max(map(len, shapes.values()), default=0))

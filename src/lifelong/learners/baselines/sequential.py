@@ -159,7 +159,8 @@ class SequentialLearner(Learner[S]):
         # Each task's own head is new, and so is Adam's state for it.
         adam = {n: t for n, t in solution.adam.items() if n.partition("/")[2] in shared}
         memory = {**kept.memory, **under(_ADAM, adam)}
-        known = _with_private(known, solution.tensors)
+        if self._retrained(known):
+            known = _with_private(known, solution.tensors)
         after = replace(known.remember(task, network, private=own), memory=memory)
         return after, self._record(task, network, solution)
 
