@@ -255,7 +255,7 @@ def test_learning_behind_a_frozen_backbone_computes_it_once_per_row(tmp_path, mo
     x = ZOO["convnet"].inputs(5, seed=9)
     learner.save(tmp_path)
     assert same(answers(DEN.load(tmp_path), x), answers(learner, x))
-    monkeypatch.setattr("lifelong.learners.base.KEEP", 0)
+    monkeypatch.setattr("lifelong.networks.traced.precompute.KEEP", 0)
     monkeypatch.setattr(Traced, "precomputed", lambda _self, _x: None)
     without = taught(DEN(architecture, quick(k=1, budget=BRIEF)), "convnet")
     for task_name, found in answers(learner, x).items():
@@ -320,11 +320,51 @@ def test_a_traced_module_from_a_file_is_checked(change, told, tmp_path):
         DEN.load(tmp_path)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_method_takes_running_statistics_or_refuses_them(method):
-    row = METHODS[method]
-    if row.learner.keeps_statistics:
-        assert row.make(fresh("mobile"), budget=BRIEF).tasks == ()
-    else:
-        with pytest.raises(NetworkError, match="takes networks without running statistics"):
-            row.make(fresh("mobile"), budget=BRIEF)
+FAMILY = ("LPF", "LwF", "ER", "PackNet", "Piggyback", "SupSup", "WSN", "HAT", "LoRA", "APD")
+KEEPS_ALL = ("LPF", "PackNet", "Piggyback", "SupSup", "WSN", "HAT", "LoRA")
+
+
+@pytest.mark.parametrize("method", FAMILY)
+@pytest.mark.parametrize("name", ["mobile", "dense", "text"])
+def test_the_family_takes_a_module(method, name, tmp_path):
+    learner = METHODS.named(method).make(fresh(name), budget=BRIEF)
+    x = ZOO[name].inputs(7, seed=50)
+    learner.learn(task(name, 1))
+    before = answers(learner, x)["task 1"]
+    learner.learn(task(name, 2))
+    after = answers(learner, x)["task 1"]
+    if method in KEEPS_ALL:
+        assert torch.equal(after, before)
+    learner.save(tmp_path)
+    again = METHODS.named(method).learner.load(tmp_path)
+    assert same(answers(again, x), answers(learner, x))
+    for one in (learner, again):
+        one.learn(task(name, 3))
+    assert same(contents(again), contents(learner))
+
+
+@pytest.mark.parametrize("method", ["LwF", "ER"])
+def test_one_head_and_statistics_of_each_task(method):
+    learner = METHODS[method].make(fresh("mobile"), budget=BRIEF, changes={"heads": "one"})
+    taught(learner, "mobile")
+    assert set(learner.network.tasks[0].private) == set(fresh("mobile").layout.buffers)
+
+
+def test_each_task_has_statistics_and_scales_of_its_own_under_masks():
+    learner = taught(METHODS["WSN"].make(fresh("mobile"), budget=BRIEF), "mobile")
+    one, two = (known.private for known in learner.network.tasks)
+    assert not torch.equal(one["stem.1.running_mean"], two["stem.1.running_mean"])
+    assert not torch.equal(one["stem.1.weight"], two["stem.1.weight"])
+    assert not any("running" in name for name in learner.network.shared)
+
+
+def test_a_linear_probe_keeps_the_statistics_of_its_frozen_network():
+    learner = taught(METHODS["LPF"].make(fresh("mobile"), budget=BRIEF), "mobile")
+    one, two = (known.private for known in learner.network.tasks)
+    assert torch.equal(one["stem.1.running_mean"], two["stem.1.running_mean"])
+    assert not torch.equal(one[HEAD[0]], two[HEAD[0]])
+
+
+def test_gpm_says_which_networks_it_takes():
+    with pytest.raises(NetworkError, match="only mlp, convnet and alexnet tell it"):
+        METHODS["GPM"].make(fresh("mobile"), budget=BRIEF)

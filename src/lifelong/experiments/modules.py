@@ -64,7 +64,10 @@ class Trunk(nn.Module):
         self.norm = nn.BatchNorm2d(widths[0])
         sides = zip((widths[0], *widths), widths, strict=False)
         self.stages = nn.Sequential(
-            *(Block(before, units, 1 + bool(number)) for number, (before, units) in enumerate(sides))
+            *(
+                Block(before, units, 1 + bool(number))
+                for number, (before, units) in enumerate(sides)
+            )
         )
 
     def forward(self, x: Tensor) -> Tensor:

@@ -746,4 +746,5 @@ def _refuse_unknown(
                 f"recipe {recipe_name} has no {what} {name!r}; {hint}it has {', '.join(known)}"
             )
 
+
 from lifelong.experiments import module_recipes  # noqa: E402, F401

@@ -15,19 +15,21 @@ calls, so no optimiser state has to survive a change of shape.
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, final
+from typing import Any, Protocol, final
 
 import msgspec
 import torch
-import torch.nn.functional as F
+from msgspec import UNSET
 from torch import Tensor
 
 from lifelong.networks.layout import Architecture, Tensors, logits
 from lifelong.persistence.checkpoint import Checkpoint, StageSnapshot
 from lifelong.records import StageRecord
-from lifelong.tasks.task import Examples, Kind
+from lifelong.tasks.task import Examples, Kind, Task
 from lifelong.training.budget import Budget
+from lifelong.training.losses import Loss, loss_of
 from lifelong.training.optimizer import (
     Batches,
     Best,
@@ -48,8 +50,6 @@ from lifelong.training.snapshots import (
     snapshot_of,
 )
 from lifelong.watching.events import Event, StageBegan, StageEnded, Validated, Watcher
-
-Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 
 class TrainingError(ArithmeticError):
@@ -78,10 +78,10 @@ class TaskObjective:
     )
 
     def step_loss(self, tensors: Tensors, x: Any, y: Tensor, generator: torch.Generator) -> Tensor:
-        """The loss of a training step."""
+        """The loss of a training step, in float32 whatever the network computes in."""
         if self.training is None:
-            return self.loss(self.forward(tensors, x), y)
-        return self.loss(self.training(tensors, x, generator), y)
+            return self.loss(self.forward(tensors, x).float(), y)
+        return self.loss(self.training(tensors, x, generator).float(), y)
 
 
 class StepHook(Protocol):
@@ -150,28 +150,13 @@ class Solution:
         return StageRecord(stage, self.loss, self.steps, self.seconds)
 
 
-def loss_of(kind: Kind) -> Loss:
-    """The mean over rows and outputs: of the cross-entropy (over rows only under a softmax), or of
-    the squared or absolute error of a regression.
-    """
-    return _LOSSES[kind]
-
-
-_LOSSES: Mapping[Kind, Loss] = {
-    Kind.BINARY: F.binary_cross_entropy_with_logits,
-    Kind.CLASSES: F.cross_entropy,
-    Kind.REGRESSION: F.mse_loss,
-    Kind.MEDIAN_REGRESSION: F.l1_loss,
-}
-
-
 def objective(
-    architecture: Architecture, kind: Kind, train: Examples, valid: Examples
+    architecture: Architecture, about: Kind | Task, train: Examples, valid: Examples
 ) -> TaskObjective:
-    """The objective of one task on a network of this architecture."""
+    """The objective of one task, of which the kind may be enough, on such a network."""
     return TaskObjective(
         lambda t, x: logits(architecture, t, x),
-        loss_of(kind),
+        loss_of(about),
         train,
         valid,
         training=lambda t, x, generator: logits(architecture, t, x, generator),
@@ -396,7 +381,8 @@ class _Loop:
         objectives = self._problem.objectives
         for objective, rows in zip(objectives, self._passes, strict=True):
             x, y = next(rows)
-            loss = objective.step_loss(self.tensors, x, y, self._generator)
+            with _precision(self._budget, y.device):
+                loss = objective.step_loss(self.tensors, x, y, self._generator)
             (loss if len(objectives) == 1 else loss / len(objectives)).backward()
         with torch.no_grad():
             # With a zero gradient Adam leaves an entry bit-exactly as it is.
@@ -424,6 +410,13 @@ class _Loop:
         for name, tensor in self._moving.items():
             mask = self._masks.get(name)
             gradient_of(tensor).add_(tensor if mask is None else tensor * mask, alpha=strength)
+
+
+def _precision(budget: Budget, device: torch.device) -> AbstractContextManager[object]:
+    """The context of a training step; weights stay in float32 in any case."""
+    if budget.precision is UNSET:
+        return nullcontext()
+    return torch.autocast(device.type, dtype=getattr(torch, budget.precision))
 
 
 def _apply(penalty: Penalty, tensor: Tensor, mask: Tensor | None, step: float) -> None:

@@ -20,15 +20,16 @@ import torch
 from torch import Tensor
 
 from lifelong.learners.baselines.subnetworks import SubnetworkLearner
-from lifelong.learners.baselines.views import shared_weights
+from lifelong.learners.baselines.views import movable_all, shared_weights
 from lifelong.networks.growing import BITS, GrowingNetwork
-from lifelong.networks.layout import Architecture, Tensors, logits
+from lifelong.networks.layout import INPUTS, Architecture, Tensors, logits
 from lifelong.networks.masks import between, bytes_for, on_dim, pack_bits, spread, unpack_bits
 from lifelong.networks.sharing import Sharing
 from lifelong.records import TaskRecord
 from lifelong.tasks.task import Task, to_device
 from lifelong.training.budget import Budget, require
-from lifelong.training.loop import Problem, TaskObjective, TrainingContext, loss_of, solve
+from lifelong.training.loop import Problem, TaskObjective, TrainingContext, solve
+from lifelong.training.losses import loss_of
 from lifelong.training.optimizer import gradient_of
 
 _LARGEST = 6.0  # of an embedding
@@ -73,7 +74,6 @@ class HAT(SubnetworkLearner[HATSettings]):
     """A task uses the weights between its units; one bit for each unit says which these are."""
 
     method: ClassVar[str] = "HAT"
-    keeps_statistics = False
     settings_type = HATSettings
 
     def _masks(self, network: GrowingNetwork, number: int) -> Tensors:
@@ -112,10 +112,16 @@ class HAT(SubnetworkLearner[HATSettings]):
             tensors,
             [
                 TaskObjective(
-                    gates.relaxed, loss_of(task.kind), train, valid, validated=gates.rounded
+                    gates.relaxed,
+                    loss_of(task),
+                    train,
+                    valid,
+                    validated=gates.rounded,
+                    training=gates.relaxed,
                 )
             ],
-            movable={**dict.fromkeys(tensors), **free},
+            movable={**movable_all(architecture, embeddings), **free},
+            buffers=architecture.layout.buffers,
             hook=gates,
         )
         solution = solve(problem, self.settings.budget, generator, context)
@@ -148,6 +154,7 @@ class Gates:
         device: torch.device,
     ) -> None:
         self._settings, self._architecture = settings, architecture
+        self._inputs = {INPUTS: torch.ones(architecture.layout.inputs[0], device=device)}
         self._unused = {group: 1.0 - units.float() for group, units in used.items()}
         self._count = sum(float(unused.sum()) for unused in self._unused.values())
         self._period = max(batches, _SHORTEST)
@@ -162,11 +169,13 @@ class Gates:
         low, high = 1 / self._settings.s_max, self._settings.s_max
         return low + (high - low) * (int(self._taken) % self._period) / (self._period - 1)
 
-    def relaxed(self, tensors: Tensors, x: Tensor) -> Tensor:
+    def relaxed(
+        self, tensors: Tensors, x: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor:
         """The forward pass in training: what a unit computes is multiplied by its gate."""
         steep = self.steepness * self._settings.stretch
         gates = {g: torch.sigmoid(steep * tensors[GATE + g]) for g in self._unused}
-        return logits(self._architecture, self._gated(tensors, gates), x)
+        return logits(self._architecture, self._gated(tensors, gates), x, generator)
 
     def rounded(self, tensors: Tensors, x: Tensor) -> Tensor:
         """The forward pass with gates that are open or shut."""
@@ -180,7 +189,7 @@ class Gates:
         found = dict(tensors)
         for name, spec in self._architecture.layout.tensors.items():
             if spec.out is not None and spec.owner == "shared":
-                gate = spread(spec.axes[spec.out], gates)
+                gate = spread(spec.axes[spec.out], {**self._inputs, **gates})
                 found[name] = tensors[name] * on_dim(gate, spec.out, len(spec.axes))
         return found
 
@@ -210,8 +219,9 @@ def is_open(embedding: Tensor) -> Tensor:
 
 
 def _between(architecture: Architecture, weights: Tensors, units: Tensors) -> dict[str, Tensor]:
-    specs = architecture.layout.tensors
-    return {name: between(specs[name], units, tuple(t.shape)) for name, t in weights.items()}
+    specs, like = architecture.layout.tensors, next(iter(units.values()))
+    chosen = {INPUTS: like.new_ones(architecture.layout.inputs[0]), **units}
+    return {name: between(specs[name], chosen, tuple(t.shape)) for name, t in weights.items()}
 
 
 def _bits(number: int, group: str) -> str:

@@ -15,8 +15,9 @@ from torch import Tensor
 from lifelong.networks.growing import Network
 from lifelong.networks.layout import FrozenCache, Tensors, apply_head, logits
 from lifelong.networks.surgery import with_newcomers, without_newcomers
-from lifelong.tasks.task import Examples, Kind, TensorExamples, in_batches
-from lifelong.training.loop import TaskObjective, loss_of
+from lifelong.tasks.task import Examples, Task, TensorExamples, in_batches
+from lifelong.training.loop import TaskObjective
+from lifelong.training.losses import loss_of
 from lifelong.training.optimizer import Batches
 
 FrozenActivations: TypeAlias = tuple[Tensor, ...]
@@ -26,10 +27,10 @@ KEEP = 2**28  # bytes
 
 
 def newcomers_objective(
-    network: Network, number: int, kind: Kind, train: Examples, valid: Examples
+    network: Network, number: int, task: Task, train: Examples, valid: Examples
 ) -> TaskObjective:
     """The objective of a task as a function of the blocks of `surgery.newcomers`."""
-    architecture, loss = network.architecture, loss_of(kind)
+    architecture, loss = network.architecture, loss_of(task)
     if not isinstance(architecture, FrozenCache):
         buffers = architecture.layout.buffers
 
