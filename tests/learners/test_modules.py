@@ -1,21 +1,25 @@
 """Every learner on modules that were traced."""
 
+import copy
+import dataclasses
 from functools import cache
 
 import msgspec
 import pytest
 import torch
 
-from builders import answers, contents, quick, random, same
+from builders import answers, contents, quick, random, same, small_mlp
 from lifelong import DEN, Kind, Task, grow
 from lifelong.learners.baselines.fisher import fisher
 from lifelong.learners.den.draft import Draft
+from lifelong.learners.den.frozen_cache import older_statistics
 from lifelong.learners.den.prune import prune_useless
 from lifelong.learners.den.retrain import select
+from lifelong.learners.den.split import drifts
 from lifelong.learners.registry import METHODS
 from lifelong.networks.growing import Network, first_network, uniform
-from lifelong.networks.layout import HEAD, INPUTS, NetworkError
-from lifelong.networks.surgery import append_units
+from lifelong.networks.layout import HEAD, INPUTS, NetworkError, put
+from lifelong.networks.surgery import append_units, newer_units, older_units
 from lifelong.networks.traced.architecture import Traced
 from lifelong.persistence.checkpoint import Checkpoint
 from lifelong.persistence.files import digest
@@ -368,3 +372,93 @@ def test_a_linear_probe_keeps_the_statistics_of_its_frozen_network():
 def test_gpm_says_which_networks_it_takes():
     with pytest.raises(NetworkError, match="only mlp, convnet and alexnet tell it"):
         METHODS["GPM"].make(fresh("mobile"), budget=BRIEF)
+
+
+@pytest.mark.parametrize("name", ["mobile", "text"])
+def test_steps_in_bfloat16_keep_weights_and_answers_in_float32(name):
+    brief = dataclasses.replace(BRIEF, precision="bfloat16")
+    learner = taught(DEN(fresh(name), quick(k=1, budget=brief), seed=1), name)
+    again = taught(DEN(fresh(name), quick(k=1, budget=brief), seed=1), name)
+    full = taught(DEN(fresh(name), quick(k=1, budget=BRIEF), seed=1), name)
+    assert same(contents(again), contents(learner))
+    assert all(t.dtype == torch.float32 for t in learner.network.everything().values())
+    assert not same(contents(full), contents(learner))
+
+
+@pytest.mark.parametrize("name", ["mobile", "dense", "resnet"])
+def test_old_units_are_normalised_as_in_evaluation_while_new_ones_train(name):
+    one = network_of(name)
+    generator = random(3)
+    moved = {
+        n: one.tensors[n] + torch.rand(one.tensors[n].shape, generator=generator)
+        for n in fresh(name).layout.buffers
+    }
+    one = one.with_tensors({**one.tensors, **moved})
+    two = append_units(one, dict.fromkeys(one.born, 2), 2, uniform(random(1)))
+    held = older_statistics(two, 2)
+    tensors = {n: t.clone() for n, t in two.tensors.items()}
+    for n, spec in two.architecture.layout.tensors.items():
+        if spec.reads(two.born):  # nobody reads new units, so that old ones can be seen alone
+            newer = newer_units(two, 2)
+            put(tensors[n], spec.region(two.widths, into=newer), 0.0)
+    x = ZOO[name].inputs(6)
+    with torch.no_grad():
+        evaluated = two.architecture.features(tensors, x)
+        before = {n: tensors[n].clone() for n in held}
+        trained = fresh(name).run("training", tensors, x, random(0), held)
+    older = two.architecture.layout.tensors[HEAD[0]]
+    places = older.axes[1].places(older_units(two, 2), two.widths)
+    if name != "mobile":  # which has dropout before its head
+        torch.testing.assert_close(trained[:, places], evaluated[:, places])
+    for n, mark in held.items():
+        assert torch.equal(tensors[n][mark], before[n][mark])
+        assert (tensors[n][~mark] != before[n][~mark]).all()
+
+
+def test_drift_does_not_see_what_normalisation_removes():
+    known = DEN(fresh("mobile"), quick(k=1, initial_width=1.0, prune=False, budget=BRIEF))
+    known.learn(task("mobile", 1))
+    network = known.network.as_of(1)
+    assert fresh("mobile").scales["stem.0.weight"] == "stem.1.weight"
+    longer = network.tensors["stem.0.weight"] * 3
+    same_direction = network.with_tensors({**network.tensors, "stem.0.weight": longer})
+    found = drifts(known.network, same_direction, relative=True)
+    assert float(max(amounts.max() for amounts in found.values())) < 1e-5
+    scaled = network.tensors["stem.1.weight"].clone()
+    scaled[1] *= 1.5
+    rescaled = network.with_tensors({**network.tensors, "stem.1.weight": scaled})
+    found = drifts(known.network, rescaled, relative=True)["stem.0"]
+    assert (found > 0.01).tolist() == [False, True, False, False]
+
+
+@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("split", ["units", "weights", "auto"])
+def test_every_earlier_task_is_the_same_to_the_bit_and_goes_back_into_the_users_class(name, split):
+    learner = DEN(fresh(name), quick(split=split, k=1, budget=BRIEF, initial_width=1.0), seed=1)
+    x = ZOO[name].inputs(5, seed=50)
+    first = {}
+    for number in (1, 2, 3):
+        learner.learn(task(name, number, rows=18))
+        found = answers(learner, x)
+        assert all(torch.equal(found[one], told) for one, told in first.items())
+        first = found
+    for number in (1, 2, 3):
+        view = learner.network.as_of(number)
+        if {g: len(b) for g, b in view.born.items()} != fresh(name).layout.groups:
+            continue  # it has grown beyond the class
+        module = copy.deepcopy(module_of(name))
+        module.load_state_dict(fresh(name).state_dict(view), strict=False)
+        module.eval()
+        with torch.no_grad():
+            torch.testing.assert_close(module(x), view.logits(x.float()), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("method", [*FAMILY, *RIVALS, "DEN", "DEN-W", "DEN-auto"])
+@pytest.mark.parametrize("architecture", [small_mlp, lambda: fresh("mobile")])
+def test_the_recorded_loss_is_that_of_the_network_that_predicts(method, architecture):
+    learner = METHODS[method].make(architecture(), budget=BRIEF)
+    one = task("mobile" if len(learner.network.architecture.layout.inputs) > 1 else "mlp", 1)
+    record = learner.learn(one)
+    outputs = learner.decision_function(one.valid.x, task=one.name)
+    found = float(torch.nn.functional.cross_entropy(outputs, one.valid.y))
+    assert found == pytest.approx(record.stages[-1].loss, rel=1e-4)

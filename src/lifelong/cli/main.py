@@ -114,12 +114,17 @@ def _inspect(
 ) -> None:
     """Print the tasks and layers of a saved model, the births of units, and shared units.
 
+    Of a module that was made to grow: also which groups of units grow, and why others do not.
+
     Args:
         model: Directory that `save` wrote.
         json: Print it as JSON, in the format of a stored run without scores.
     """
-    from lifelong.evaluation.measure import model_run
+    from lifelong.evaluation.measure import is_adapted, is_model, model_run, module_report
 
+    if not json and is_model(model) and is_adapted(model):
+        _say_lines(module_report(model))
+        return
     run = model_run(model)
     if json:
         print_json(run)
@@ -127,6 +132,12 @@ def _inspect(
     from lifelong.report.inspection import show
 
     show(run, Terminal())
+    _say_lines(module_report(model))
+
+
+def _say_lines(text: str) -> None:
+    for line in text.splitlines():
+        say(line)
 
 
 def _stored(paths: tuple[Path, ...]) -> tuple[Run, ...]:

@@ -641,6 +641,7 @@ GROUPS = {
         *("family-variation", "family-cifar100", "family-animals50"),
         *("family-permuted", "family-split"),
     ),
+    "modules": ("modules-cifar100", "modules-lines", "modules-frozen"),
 }
 
 

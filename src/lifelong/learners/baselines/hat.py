@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from lifelong.learners.baselines.subnetworks import SubnetworkLearner
-from lifelong.learners.baselines.views import movable_all, shared_weights
+from lifelong.learners.baselines.views import movable_all, own_tensors, shared_weights
 from lifelong.networks.growing import BITS, GrowingNetwork
 from lifelong.networks.layout import INPUTS, Architecture, Tensors, logits
 from lifelong.networks.masks import between, bytes_for, on_dim, pack_bits, spread, unpack_bits
@@ -128,7 +128,9 @@ class HAT(SubnetworkLearner[HATSettings]):
         number = len(known.tasks) + 1
         units = {group: is_open(solution.tensors[GATE + group]) for group in widths}
         bits = {_bits(number, group): pack_bits(mask) for group, mask in units.items()}
-        after = self._after(task, start, solution.tensors, {**known.memory, **bits})
+        # A shut unit sends nothing, so that the biases that the task keeps for it are zero too.
+        shut = gates.rounded_own(solution.tensors)
+        after = self._after(task, start, {**solution.tensors, **shut}, {**known.memory, **bits})
         return after, self._record(task, start, attention=solution)
 
     def _units_so_far(self) -> dict[str, Tensor]:
@@ -179,8 +181,16 @@ class Gates:
 
     def rounded(self, tensors: Tensors, x: Tensor) -> Tensor:
         """The forward pass with gates that are open or shut."""
+        return logits(self._architecture, self._rounded(tensors), x)
+
+    def rounded_own(self, tensors: Tensors) -> dict[str, Tensor]:
+        """The task's own tensors with gates that are open or shut."""
+        found = self._rounded(tensors)
+        return {name: found[name] for name in own_tensors(self._architecture)}
+
+    def _rounded(self, tensors: Tensors) -> dict[str, Tensor]:
         gates = {group: is_open(tensors[GATE + group]).float() for group in self._unused}
-        return logits(self._architecture, self._gated(tensors, gates), x)
+        return self._gated(tensors, gates)
 
     def _gated(self, tensors: Tensors, gates: Tensors) -> dict[str, Tensor]:
         """Incoming weights and biases times the gate of their unit: as good as its output times the

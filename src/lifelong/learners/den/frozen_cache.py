@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from lifelong.networks.growing import Network
-from lifelong.networks.layout import FrozenCache, Tensors, apply_head, logits
-from lifelong.networks.surgery import with_newcomers, without_newcomers
+from lifelong.networks.layout import FrozenCache, Normalising, Tensors, apply_head, logits
+from lifelong.networks.surgery import older_units, with_newcomers, without_newcomers
 from lifelong.tasks.task import Examples, Task, TensorExamples, in_batches
 from lifelong.training.loop import TaskObjective
 from lifelong.training.losses import loss_of
@@ -32,15 +32,8 @@ def newcomers_objective(
     """The objective of a task as a function of the blocks of `surgery.newcomers`."""
     architecture, loss = network.architecture, loss_of(task)
     if not isinstance(architecture, FrozenCache):
-        buffers = architecture.layout.buffers
-
-        def merged(new: Tensors, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
-            tensors = with_newcomers(network, number, new).tensors
-            # Not copies of the statistics: they are updated in place.
-            own = {name: new[name] for name in buffers}
-            return logits(architecture, {**tensors, **own}, x, generator)
-
-        return TaskObjective(merged, loss, train, valid, training=merged)
+        forward_merged = _merged(network, number)
+        return TaskObjective(forward_merged, loss, train, valid, training=forward_merged)
     old = without_newcomers(network, number)
 
     def forward(new: Tensors, read: tuple[Tensor, FrozenActivations]) -> Tensor:
@@ -48,6 +41,36 @@ def newcomers_objective(
 
     freeze = partial(architecture.frozen_activations, old)
     return TaskObjective(forward, loss, _with_frozen(train, freeze), _with_frozen(valid, freeze))
+
+
+def _merged(network: Network, number: int) -> Callable[..., Tensor]:
+    """Outputs by blocks that are written into the network in each step.
+
+    Older units are normalised by their running statistics in training too: they are as they will be
+    in predictions, and do not depend on who else is in the batch.
+    """
+    architecture, held = network.architecture, older_statistics(network, number)
+
+    def forward(new: Tensors, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        tensors = with_newcomers(network, number, new).tensors
+        # Not copies of the statistics: they are updated in place.
+        tensors = {**tensors, **{name: new[name] for name in architecture.layout.buffers}}
+        if generator is None or not held or not isinstance(architecture, Normalising):
+            return logits(architecture, tensors, x, generator)
+        return apply_head(architecture.features_holding(held, tensors, x, generator), tensors)
+
+    return forward
+
+
+def older_statistics(network: Network, number: int) -> Tensors:
+    """By the name of a statistic of units, which of them belong to older units."""
+    older, layout = older_units(network, number), network.architecture.layout
+    marks = {}
+    for name in layout.buffers:
+        axis = layout.tensors[name].axes[0]
+        marks[name] = torch.zeros(axis.size(network.widths), dtype=torch.bool)
+        marks[name][axis.places(older, network.widths)] = True
+    return {name: mark.to(network.device) for name, mark in marks.items()}
 
 
 def _with_frozen(rows: Examples, freeze: Freeze) -> Batches:
