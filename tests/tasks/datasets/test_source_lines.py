@@ -27,7 +27,8 @@ def test_tokens_are_whole_numbers_and_no_line_is_there_twice(stream):
     task = next(iter(stream))
     x = torch.cat([task.train.x, task.valid.x, task.test.x])
     assert bool((x == x.round()).all())
-    assert 0 <= int(x.min()) and int(x.max()) < WORDS
+    assert int(x.min()) >= 0
+    assert int(x.max()) < WORDS
     assert len(x.unique(dim=0)) == len(x)
     padding = (x == PADDING).int()
     assert bool((padding.diff(dim=1) >= 0).all())  # nothing comes after padding

@@ -22,7 +22,7 @@ from torch import Tensor
 from lifelong.learners.baselines.subnetworks import SubnetworkLearner
 from lifelong.learners.baselines.views import movable_all, own_tensors, shared_weights
 from lifelong.networks.growing import BITS, GrowingNetwork
-from lifelong.networks.layout import INPUTS, Architecture, Tensors, logits
+from lifelong.networks.layout import INPUTS, Architecture, NetworkError, Tensors, logits
 from lifelong.networks.masks import between, bytes_for, on_dim, pack_bits, spread, unpack_bits
 from lifelong.networks.sharing import Sharing
 from lifelong.records import TaskRecord
@@ -75,6 +75,22 @@ class HAT(SubnetworkLearner[HATSettings]):
 
     method: ClassVar[str] = "HAT"
     settings_type = HATSettings
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        settings: HATSettings | None = None,
+        *,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+        progress: bool = False,
+    ) -> None:
+        super().__init__(architecture, settings, seed=seed, device=device, progress=progress)
+        if not architecture.layout.groups:
+            raise NetworkError(
+                "HAT gates units, but this network has none that are known: trace the module by "
+                "grow instead of adapt, or take another method"
+            )
 
     def _masks(self, network: GrowingNetwork, number: int) -> Tensors:
         return _between(network.architecture, network.shared, _units(network, number))
