@@ -120,7 +120,7 @@ class Killed(BaseException):
     """Of a process, at some validation."""
 
 
-@pytest.mark.parametrize(("split", "breaks_at"), [("units", 3), ("weights", 2)])
+@pytest.mark.parametrize(("split", "breaks_at"), [("units", 3), ("weights", 2), ("auto", 5)])
 def test_a_killed_learning_of_a_module_resumes_to_the_bit(split, breaks_at, tmp_path, monkeypatch):
     monkeypatch.setattr("lifelong.persistence.checkpoint.APART", 0)
     taught(DEN(fresh("mobile"), quick(split=split, k=1, budget=BRIEF), seed=3), "mobile", 1).save(
@@ -264,6 +264,17 @@ def test_learning_behind_a_frozen_backbone_computes_it_once_per_row(tmp_path, mo
     without = taught(DEN(architecture, quick(k=1, budget=BRIEF)), "convnet")
     for task_name, found in answers(learner, x).items():
         torch.testing.assert_close(found, answers(without, x)[task_name], rtol=1e-3, atol=1e-4)
+
+
+def test_kept_rows_are_as_they_came_behind_a_frozen_backbone(tmp_path):
+    architecture = grow(module_of("convnet"), ZOO["convnet"].inputs(3), head="9", frozen=["0", "3"])
+    learner = taught(METHODS["ER"].make(architecture, budget=BRIEF), "convnet")
+    assert learner.network.memory["own/x"].shape[1:] == architecture.layout.inputs
+    learner.save(tmp_path)
+    again = METHODS["ER"].learner.load(tmp_path)
+    for one in (learner, again):
+        one.learn(task("convnet", 3))
+    assert same(contents(again), contents(learner))
 
 
 def _changed(manifest, change):

@@ -50,14 +50,15 @@ def _merged(network: Network, number: int) -> Callable[..., Tensor]:
     in predictions, and do not depend on who else is in the batch.
     """
     architecture, held = network.architecture, older_statistics(network, number)
+    normalising = architecture if held and isinstance(architecture, Normalising) else None
 
     def forward(new: Tensors, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         tensors = with_newcomers(network, number, new).tensors
         # Not copies of the statistics: they are updated in place.
         tensors = {**tensors, **{name: new[name] for name in architecture.layout.buffers}}
-        if generator is None or not held or not isinstance(architecture, Normalising):
+        if generator is None or normalising is None:
             return logits(architecture, tensors, x, generator)
-        return apply_head(architecture.features_holding(held, tensors, x, generator), tensors)
+        return apply_head(normalising.features_holding(held, tensors, x, generator), tensors)
 
     return forward
 
