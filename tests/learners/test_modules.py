@@ -2,6 +2,8 @@
 
 import copy
 import dataclasses
+import signal
+import subprocess
 from functools import cache
 
 import msgspec
@@ -25,7 +27,8 @@ from lifelong.persistence.checkpoint import Checkpoint
 from lifelong.persistence.files import digest
 from lifelong.persistence.models import ModelFileError
 from lifelong.tasks.task import TensorExamples
-from lifelong.training.budget import Budget
+from lifelong.training import precision
+from lifelong.training.budget import Budget, SettingError
 from zoo import ZOO, module_of, traced
 
 RIVALS = ("DNN", "DNN-L2", "DNN-EWC", "SI", "IMM-mode", "DNN-STL", "DNN-Progressive")
@@ -394,6 +397,19 @@ def test_steps_in_bfloat16_keep_weights_and_answers_in_float32(name):
     assert same(contents(again), contents(learner))
     assert all(t.dtype == torch.float32 for t in learner.network.everything().values())
     assert not same(contents(full), contents(learner))
+
+
+def test_a_precision_that_ends_a_process_is_refused(monkeypatch):
+    killed = subprocess.CompletedProcess([], -signal.SIGILL)
+    monkeypatch.setattr(precision.subprocess, "run", lambda *_given, **_named: killed)
+    monkeypatch.setattr(precision, "_works", precision._works.__wrapped__)
+    brief = dataclasses.replace(BRIEF, precision="bfloat16")
+    learner = DEN(fresh("mlp"), quick(budget=brief))
+    with pytest.raises(SettingError, match="ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 before Python"):
+        learner.learn(task("mlp", 1))
+    assert learner.tasks == ()
+    with pytest.raises(SettingError, match="precision must be one of 'bfloat16', not 'float16'"):
+        Budget(precision="float16")
 
 
 @pytest.mark.parametrize("name", ["mobile", "dense", "resnet"])

@@ -15,13 +15,11 @@ calls, so no optimiser state has to survive a change of shape.
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol, final
 
 import msgspec
 import torch
-from msgspec import UNSET
 from torch import Tensor
 
 from lifelong.networks.layout import Architecture, Tensors, logits
@@ -39,6 +37,7 @@ from lifelong.training.optimizer import (
     under,
 )
 from lifelong.training.penalties import Penalty, Quadratic
+from lifelong.training.precision import precision_of, require_precision
 from lifelong.training.snapshots import (
     LoopState,
     Outcome,
@@ -189,6 +188,7 @@ def solve(
 ) -> Solution:
     """Train until the validation loss stops falling; the initial tensors are a candidate too."""
     _hold_freed_memory()
+    require_precision(budget, next(iter(problem.tensors.values())).device)
     checkpoint = context.checkpoint
     saved = checkpoint.turn(problem.stage) if checkpoint is not None else None
     if saved is not None and saved.ended:
@@ -381,7 +381,7 @@ class _Loop:
         objectives = self._problem.objectives
         for objective, rows in zip(objectives, self._passes, strict=True):
             x, y = next(rows)
-            with _precision(self._budget, y.device):
+            with precision_of(self._budget, y.device):
                 loss = objective.step_loss(self.tensors, x, y, self._generator)
             (loss if len(objectives) == 1 else loss / len(objectives)).backward()
         with torch.no_grad():
@@ -410,13 +410,6 @@ class _Loop:
         for name, tensor in self._moving.items():
             mask = self._masks.get(name)
             gradient_of(tensor).add_(tensor if mask is None else tensor * mask, alpha=strength)
-
-
-def _precision(budget: Budget, device: torch.device) -> AbstractContextManager[object]:
-    """The context of a training step; weights stay in float32 in any case."""
-    if budget.precision is UNSET:
-        return nullcontext()
-    return torch.autocast(device.type, dtype=getattr(torch, budget.precision))
 
 
 def _apply(penalty: Penalty, tensor: Tensor, mask: Tensor | None, step: float) -> None:

@@ -396,13 +396,14 @@ def _held_batch_norm(
     *rest: Any,
 ) -> Tensor:
     """Batch normalisation whose `held` channels are in evaluation mode."""
-    kept = mean.clone(), var.clone()
-    by_batch = torch.batch_norm(x, weight, bias, mean, var, training, *rest)
     if not training:
-        return by_batch
+        return torch.batch_norm(x, weight, bias, mean, var, training, *rest)
+    # Copies, because gradients may need the statistics that were given.
+    kept, moved = ((mean.clone(), var.clone()) for _ in range(2))
+    by_batch = torch.batch_norm(x, weight, bias, *moved, training, *rest)
     still = torch.batch_norm(x, weight, bias, *kept, False, *rest)
-    for now, before in zip((mean, var), kept, strict=True):
-        now.copy_(torch.where(held, before, now))
+    for now, after in zip((mean, var), moved, strict=True):
+        now.copy_(torch.where(held, now, after))
     return torch.where(held.reshape(1, -1, *[1] * (x.ndim - 2)), still, by_batch)
 
 
