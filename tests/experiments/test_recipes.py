@@ -9,10 +9,17 @@ import pytest
 
 from builders import quick, small_mlp, stream_for
 from lifelong.experiments import choices as tuned
-from lifelong.experiments import recipes
 from lifelong.experiments.choices import Choice, Trial, write_choices
 from lifelong.experiments.configuration import differences
-from lifelong.experiments.recipes import FAMILY, GROUPS, RECIPES, RecipeError, recipe
+from lifelong.experiments.recipes import (
+    FAMILY,
+    GROUPS,
+    RECIPES,
+    RecipeError,
+    plan,
+    recipe,
+    recipes,
+)
 from lifelong.learners.den.variants import newcomers_only
 from lifelong.learners.registry import METHODS
 
@@ -84,7 +91,7 @@ def test_what_was_chosen_is_what_recipes_use(tmp_path, monkeypatch):
     write_choices("digits", {"DNN-EWC": choice}, tmp_path)
     write_choices("digits", {"DEN": den}, tmp_path)
     monkeypatch.setattr(
-        recipes, "tuned_settings", lambda data, name: tuned.tuned_settings(data, name, tmp_path)
+        plan, "tuned_settings", lambda data, name: tuned.tuned_settings(data, name, tmp_path)
     )
     chosen = recipe("rehearsal", "small")
     first = {entry.method: entry for entry in reversed(chosen.entries)}
@@ -175,7 +182,7 @@ PUBLISHED = [name for name in RECIPES if name.startswith("published-")]
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_published_set_up_has_no_settings_that_were_tuned_here(name, monkeypatch):
-    monkeypatch.setattr(recipes, "tuned_settings", lambda *_: {"mu": 123.0, "share": 0.123})
+    monkeypatch.setattr(plan, "tuned_settings", lambda *_: {"mu": 123.0, "share": 0.123})
     chosen = recipe(name, "paper")
     for entry in chosen.entries:
         settings = chosen.configuration(entry, 0).settings
@@ -202,10 +209,10 @@ def test_split_mnist_is_told_in_two_scenarios():
 
 
 def test_the_family_is_the_same_on_every_data_set():
-    several = recipes.recipes("Family", "paper")
+    several = recipes("Family", "paper")
     assert [one.name for one in several] == list(GROUPS["family"])
     assert {one.methods for one in several} == {FAMILY}
     assert set(FAMILY) <= set(METHODS)
-    assert recipes.recipes("figure4") == (recipe("figure4"),)
+    assert recipes("figure4") == (recipe("figure4"),)
     with pytest.raises(RecipeError, match="no recipe 'familly'"):
-        recipes.recipes("familly")
+        recipes("familly")

@@ -6,11 +6,10 @@ import pytest
 from rich.console import Console
 from tiny import BUDGET
 
-from lifelong.experiments import recipes
 from lifelong.experiments import tuning as tune
 from lifelong.experiments.configuration import NetworkPlan
 from lifelong.experiments.perform import Job, perform
-from lifelong.experiments.recipes import Entry
+from lifelong.experiments.recipes import Entry, rehearsal
 from lifelong.experiments.runner import RunCounts
 from lifelong.experiments.tuning import Tuning, TuningError, tunable
 from lifelong.learners.registry import METHODS, Range
@@ -29,10 +28,8 @@ def performed(monkeypatch):
         jobs.extend(given)
         return RunCounts()
 
-    plain = recipes.rehearsal
-
     def tiny(size):
-        return replace(plain(size), network=NetworkPlan((8, 4)), budget=BUDGET)
+        return replace(rehearsal(size), network=NetworkPlan((8, 4)), budget=BUDGET)
 
     monkeypatch.setattr(tune, "run", run)
     monkeypatch.setattr(tune, "RECIPES", {"rehearsal": tiny})

@@ -72,7 +72,8 @@ class Trunk(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = F.max_pool2d(F.relu(self.norm(self.stem(x))), 2)
-        return self.stages(x).mean((2, 3))
+        features: Tensor = self.stages(x)
+        return features.mean((2, 3))
 
 
 class ResNet(nn.Module):

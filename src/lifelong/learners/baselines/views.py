@@ -105,7 +105,7 @@ def shared_weights(architecture: Architecture) -> tuple[str, ...]:
 def movable_own(architecture: Architecture) -> dict[str, Tensor | None]:
     """Biases, scales and head as what a training may move."""
     own = own_tensors(architecture)
-    return trainable({name: architecture.layout.tensors[name] for name in own})
+    return {**trainable({name: architecture.layout.tensors[name] for name in own})}
 
 
 def movable_all(architecture: Architecture, others: Iterable[str] = ()) -> dict[str, Tensor | None]:

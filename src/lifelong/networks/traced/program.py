@@ -275,8 +275,9 @@ class Runner:
                 if step.random:
                     named["generator"] = generator
             function = step.function
-            if held and step.statistics in held:
-                function = partial(_held_batch_norm, held[step.statistics])
+            if held:
+                marks = held.get(step.statistics or "")
+                function = function if marks is None else partial(_held_batch_norm, marks)
             values[number] = function(*arguments, **named)
             if watch is not None:
                 watch(values[number])

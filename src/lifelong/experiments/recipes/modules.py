@@ -3,15 +3,7 @@ trunk. Not in the paper.
 """
 
 from lifelong.experiments.configuration import NetworkPlan
-from lifelong.experiments.recipes import (
-    CAPACITY,
-    DataPlan,
-    Entry,
-    Recipe,
-    Size,
-    SizedRecipe,
-    register_recipe,
-)
+from lifelong.experiments.recipes.plan import CAPACITY, DataPlan, Entry, Recipe, Size
 from lifelong.training.budget import Budget
 
 _BATCHES = Budget(batch_size=64)
@@ -88,11 +80,3 @@ def frozen_cifar100(size: Size) -> Recipe:
             Entry("DNN-Progressive", changes={"width": 0.31}),
         ),
     )
-
-
-for row in (
-    SizedRecipe("modules-cifar100", resnet_cifar100),
-    SizedRecipe("modules-lines", transformer_lines),
-    SizedRecipe("modules-frozen", frozen_cifar100),
-):
-    register_recipe(row)
