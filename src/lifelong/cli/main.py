@@ -120,12 +120,15 @@ def _inspect(
         model: Directory that `save` wrote.
         json: Print it as JSON, in the format of a stored run without scores.
     """
-    from lifelong.evaluation.measure import is_adapted, is_model, model_run, module_report
+    from lifelong.evaluation.measure import is_adapted, model_run, module_report
 
-    if not json and is_model(model) and is_adapted(model):
+    try:
+        run = model_run(model)
+    except ModelFileError:
+        if json or not is_adapted(model):
+            raise
         _say_lines(module_report(model))
         return
-    run = model_run(model)
     if json:
         print_json(run)
         return

@@ -181,7 +181,10 @@ def module_report(path: Path) -> str:
 
 def is_adapted(path: Path) -> bool:
     """Whether a saved model needs the code of its module."""
-    return isinstance(read_manifest(path).module, AdaptedData)
+    try:
+        return isinstance(read_manifest(path).module, AdaptedData)
+    except ModelFileError:
+        return False
 
 
 def is_model(path: Path) -> bool:
