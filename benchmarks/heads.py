@@ -21,7 +21,8 @@ from torch import Tensor
 from lifelong import Budget, mlp
 from lifelong.networks.growing import first_network, uniform
 from lifelong.tasks.task import Kind, TensorExamples
-from lifelong.training.loop import Problem, TaskObjective, loss_of, solve
+from lifelong.training.loop import Problem, TaskObjective, solve
+from lifelong.training.losses import loss_of
 from lifelong.training.penalties import L1Norm
 from lifelong.training.sparse_head import fit_sparse_head
 

@@ -15,9 +15,12 @@ from unittest.mock import MagicMock
 import msgspec
 import numpy as np
 import pytest
+import torch
 from rich.console import Console
+from torch import nn
 
-from builders import learned, quick, small_mlp, stream_for
+from builders import learned, quick, small_mlp, stream_for, task_for
+from lifelong import adapt, grow
 from lifelong.cli import main as cli
 from lifelong.evaluation.runs import Run, write_run
 from lifelong.experiments import demo
@@ -116,6 +119,35 @@ def test_inspect_tells_tasks_layers_births_and_sharing(den, model, capsys, monke
         assert [group, str(base), str(len(born)), *births] in _lines(printed)
     common = [f"{share:.2f}" for share in sharing.overlap()[2, :2]]
     assert ["3", "task 3", *common] in _lines(printed)
+
+
+def test_inspect_tells_what_of_a_module_grows_and_what_does_not(capsys, tmp_path):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up, self.norm, self.fc = nn.Linear(6, 5), nn.LayerNorm(5), nn.Linear(5, 3)
+            self.more, self.down = nn.Linear(5, 4), nn.Linear(4, 5)
+
+        def forward(self, x):
+            x = self.up(x)
+            return self.fc(x + self.down(torch.relu(self.more(self.norm(x)))))
+
+    task = task_for(small_mlp(), "classes")
+    grown = DEN(grow(Net(), task.train.x), quick())
+    adapted = DEN(adapt(Net(), task.train.x), quick(split="weights"))
+    for name, learner in {"grown": grown, "adapted": adapted}.items():
+        learner.learn(task)
+        learner.save(tmp_path / name)
+    cli.main(["inspect", str(tmp_path / "grown")])
+    printed = capsys.readouterr().out
+    assert "bytes stored" in printed
+    assert "Net: groups of units that grow: 1" in printed
+    assert "more: 4 units, in more.weight, more.bias, down.weight" in printed
+    assert "layer normalisation over it" in printed
+    cli.main(["inspect", str(tmp_path / "adapted")])
+    printed = capsys.readouterr().out
+    assert "Net: no units grow; numbers that tasks may patch: 70 in weights" in printed
+    assert "tasks learned: classes 0; load(..., module=Net(...)) tells more" in printed
 
 
 def test_inspect_many_tasks_sums_up(capsys):

@@ -116,6 +116,30 @@ def test_rivals_take_a_module_that_was_not_traced(method):
     assert forgets == (method not in ("DNN-STL", "DNN-Progressive"))
 
 
+@pytest.mark.parametrize(
+    "method",
+    [
+        *("DEN-auto", "DEN-W", "LPF", "LwF", "ER", "PackNet", "Piggyback", "SupSup", "WSN"),
+        *("LoRA", "APD"),
+    ],
+)
+def test_the_family_takes_a_module_that_was_not_traced(method, tmp_path):
+    learner = METHODS[method].make(adapt(odd(), inputs(4)), budget=BUDGET)
+    learner.learn(task(1))
+    before = answers(learner, inputs(5))["task 1"]
+    learner.learn(task(2))
+    forgets = not torch.equal(answers(learner, inputs(5))["task 1"], before)
+    assert not forgets or METHODS[method].forgets
+    learner.save(tmp_path)
+    again = METHODS[method].learner.load(tmp_path, module=odd(seed=9))
+    assert same(answers(again, inputs(5)), answers(learner, inputs(5)))
+
+
+def test_hat_needs_units():
+    with pytest.raises(NetworkError, match="by grow instead of adapt"):
+        METHODS["HAT"].make(adapt(odd(), inputs(4)), budget=BUDGET)
+
+
 def test_frozen_parts_never_change():
     module = odd()
     adapted = adapt(module, inputs(4), frozen=["stem", "norm"])

@@ -1,27 +1,34 @@
 """Every learner on modules that were traced."""
 
+import copy
+import dataclasses
+import signal
+import subprocess
 from functools import cache
 
 import msgspec
 import pytest
 import torch
 
-from builders import answers, contents, quick, random, same
+from builders import answers, contents, quick, random, same, small_mlp
 from lifelong import DEN, Kind, Task, grow
 from lifelong.learners.baselines.fisher import fisher
 from lifelong.learners.den.draft import Draft
+from lifelong.learners.den.frozen_cache import older_statistics
 from lifelong.learners.den.prune import prune_useless
 from lifelong.learners.den.retrain import select
+from lifelong.learners.den.split import drifts
 from lifelong.learners.registry import METHODS
 from lifelong.networks.growing import Network, first_network, uniform
-from lifelong.networks.layout import HEAD, INPUTS, NetworkError
-from lifelong.networks.surgery import append_units
+from lifelong.networks.layout import HEAD, INPUTS, NetworkError, put
+from lifelong.networks.surgery import append_units, newer_units, older_units
 from lifelong.networks.traced.architecture import Traced
 from lifelong.persistence.checkpoint import Checkpoint
 from lifelong.persistence.files import digest
 from lifelong.persistence.models import ModelFileError
 from lifelong.tasks.task import TensorExamples
-from lifelong.training.budget import Budget
+from lifelong.training import precision
+from lifelong.training.budget import Budget, SettingError
 from zoo import ZOO, module_of, traced
 
 RIVALS = ("DNN", "DNN-L2", "DNN-EWC", "SI", "IMM-mode", "DNN-STL", "DNN-Progressive")
@@ -116,7 +123,7 @@ class Killed(BaseException):
     """Of a process, at some validation."""
 
 
-@pytest.mark.parametrize(("split", "breaks_at"), [("units", 3), ("weights", 2)])
+@pytest.mark.parametrize(("split", "breaks_at"), [("units", 3), ("weights", 2), ("auto", 5)])
 def test_a_killed_learning_of_a_module_resumes_to_the_bit(split, breaks_at, tmp_path, monkeypatch):
     monkeypatch.setattr("lifelong.persistence.checkpoint.APART", 0)
     taught(DEN(fresh("mobile"), quick(split=split, k=1, budget=BRIEF), seed=3), "mobile", 1).save(
@@ -255,11 +262,22 @@ def test_learning_behind_a_frozen_backbone_computes_it_once_per_row(tmp_path, mo
     x = ZOO["convnet"].inputs(5, seed=9)
     learner.save(tmp_path)
     assert same(answers(DEN.load(tmp_path), x), answers(learner, x))
-    monkeypatch.setattr("lifelong.learners.base.KEEP", 0)
+    monkeypatch.setattr("lifelong.networks.traced.precompute.KEEP", 0)
     monkeypatch.setattr(Traced, "precomputed", lambda _self, _x: None)
     without = taught(DEN(architecture, quick(k=1, budget=BRIEF)), "convnet")
     for task_name, found in answers(learner, x).items():
         torch.testing.assert_close(found, answers(without, x)[task_name], rtol=1e-3, atol=1e-4)
+
+
+def test_kept_rows_are_as_they_came_behind_a_frozen_backbone(tmp_path):
+    architecture = grow(module_of("convnet"), ZOO["convnet"].inputs(3), head="9", frozen=["0", "3"])
+    learner = taught(METHODS["ER"].make(architecture, budget=BRIEF), "convnet")
+    assert learner.network.memory["own/x"].shape[1:] == architecture.layout.inputs
+    learner.save(tmp_path)
+    again = METHODS["ER"].learner.load(tmp_path)
+    for one in (learner, again):
+        one.learn(task("convnet", 3))
+    assert same(contents(again), contents(learner))
 
 
 def _changed(manifest, change):
@@ -320,11 +338,154 @@ def test_a_traced_module_from_a_file_is_checked(change, told, tmp_path):
         DEN.load(tmp_path)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_method_takes_running_statistics_or_refuses_them(method):
-    row = METHODS[method]
-    if row.learner.keeps_statistics:
-        assert row.make(fresh("mobile"), budget=BRIEF).tasks == ()
-    else:
-        with pytest.raises(NetworkError, match="takes networks without running statistics"):
-            row.make(fresh("mobile"), budget=BRIEF)
+FAMILY = ("LPF", "LwF", "ER", "PackNet", "Piggyback", "SupSup", "WSN", "HAT", "LoRA", "APD")
+KEEPS_ALL = ("LPF", "PackNet", "Piggyback", "SupSup", "WSN", "HAT", "LoRA")
+
+
+@pytest.mark.parametrize("method", FAMILY)
+@pytest.mark.parametrize("name", ["mobile", "dense", "text"])
+def test_the_family_takes_a_module(method, name, tmp_path):
+    learner = METHODS.named(method).make(fresh(name), budget=BRIEF)
+    x = ZOO[name].inputs(7, seed=50)
+    learner.learn(task(name, 1))
+    before = answers(learner, x)["task 1"]
+    learner.learn(task(name, 2))
+    after = answers(learner, x)["task 1"]
+    if method in KEEPS_ALL:
+        assert torch.equal(after, before)
+    learner.save(tmp_path)
+    again = METHODS.named(method).learner.load(tmp_path)
+    assert same(answers(again, x), answers(learner, x))
+    for one in (learner, again):
+        one.learn(task(name, 3))
+    assert same(contents(again), contents(learner))
+
+
+@pytest.mark.parametrize("method", ["LwF", "ER"])
+def test_one_head_and_statistics_of_each_task(method):
+    learner = METHODS[method].make(fresh("mobile"), budget=BRIEF, changes={"heads": "one"})
+    taught(learner, "mobile")
+    assert set(learner.network.tasks[0].private) == set(fresh("mobile").layout.buffers)
+
+
+def test_each_task_has_statistics_and_scales_of_its_own_under_masks():
+    learner = taught(METHODS["WSN"].make(fresh("mobile"), budget=BRIEF), "mobile")
+    one, two = (known.private for known in learner.network.tasks)
+    assert not torch.equal(one["stem.1.running_mean"], two["stem.1.running_mean"])
+    assert not torch.equal(one["stem.1.weight"], two["stem.1.weight"])
+    assert not any("running" in name for name in learner.network.shared)
+
+
+def test_a_linear_probe_keeps_the_statistics_of_its_frozen_network():
+    learner = taught(METHODS["LPF"].make(fresh("mobile"), budget=BRIEF), "mobile")
+    one, two = (known.private for known in learner.network.tasks)
+    assert torch.equal(one["stem.1.running_mean"], two["stem.1.running_mean"])
+    assert not torch.equal(one[HEAD[0]], two[HEAD[0]])
+
+
+def test_gpm_says_which_networks_it_takes():
+    with pytest.raises(NetworkError, match="only mlp, convnet and alexnet tell it"):
+        METHODS["GPM"].make(fresh("mobile"), budget=BRIEF)
+
+
+@pytest.mark.parametrize("name", ["mobile", "text"])
+def test_steps_in_bfloat16_keep_weights_and_answers_in_float32(name):
+    brief = dataclasses.replace(BRIEF, precision="bfloat16")
+    learner = taught(DEN(fresh(name), quick(k=1, budget=brief), seed=1), name)
+    again = taught(DEN(fresh(name), quick(k=1, budget=brief), seed=1), name)
+    full = taught(DEN(fresh(name), quick(k=1, budget=BRIEF), seed=1), name)
+    assert same(contents(again), contents(learner))
+    assert all(t.dtype == torch.float32 for t in learner.network.everything().values())
+    assert not same(contents(full), contents(learner))
+
+
+def test_a_precision_that_ends_a_process_is_refused(monkeypatch):
+    killed = subprocess.CompletedProcess([], -signal.SIGILL)
+    monkeypatch.setattr(precision.subprocess, "run", lambda *_given, **_named: killed)
+    monkeypatch.setattr(precision, "_works", precision._works.__wrapped__)
+    brief = dataclasses.replace(BRIEF, precision="bfloat16")
+    learner = DEN(fresh("mlp"), quick(budget=brief))
+    with pytest.raises(SettingError, match="ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 before Python"):
+        learner.learn(task("mlp", 1))
+    assert learner.tasks == ()
+    with pytest.raises(SettingError, match="precision must be one of 'bfloat16', not 'float16'"):
+        Budget(precision="float16")
+
+
+@pytest.mark.parametrize("name", ["mobile", "dense", "resnet"])
+def test_old_units_are_normalised_as_in_evaluation_while_new_ones_train(name):
+    one = network_of(name)
+    generator = random(3)
+    moved = {
+        n: one.tensors[n] + torch.rand(one.tensors[n].shape, generator=generator)
+        for n in fresh(name).layout.buffers
+    }
+    one = one.with_tensors({**one.tensors, **moved})
+    two = append_units(one, dict.fromkeys(one.born, 2), 2, uniform(random(1)))
+    held = older_statistics(two, 2)
+    tensors = {n: t.clone() for n, t in two.tensors.items()}
+    for n, spec in two.architecture.layout.tensors.items():
+        if spec.reads(two.born):  # nobody reads new units, so that old ones can be seen alone
+            newer = newer_units(two, 2)
+            put(tensors[n], spec.region(two.widths, into=newer), 0.0)
+    x = ZOO[name].inputs(6)
+    with torch.no_grad():
+        evaluated = two.architecture.features(tensors, x)
+        before = {n: tensors[n].clone() for n in held}
+        trained = fresh(name).run("training", tensors, x, random(0), held)
+    older = two.architecture.layout.tensors[HEAD[0]]
+    places = older.axes[1].places(older_units(two, 2), two.widths)
+    if name != "mobile":  # which has dropout before its head
+        torch.testing.assert_close(trained[:, places], evaluated[:, places])
+    for n, mark in held.items():
+        assert torch.equal(tensors[n][mark], before[n][mark])
+        assert (tensors[n][~mark] != before[n][~mark]).all()
+
+
+def test_drift_does_not_see_what_normalisation_removes():
+    known = DEN(fresh("mobile"), quick(k=1, initial_width=1.0, prune=False, budget=BRIEF))
+    known.learn(task("mobile", 1))
+    network = known.network.as_of(1)
+    assert fresh("mobile").scales["stem.0.weight"] == "stem.1.weight"
+    longer = network.tensors["stem.0.weight"] * 3
+    same_direction = network.with_tensors({**network.tensors, "stem.0.weight": longer})
+    found = drifts(known.network, same_direction, relative=True)
+    assert float(max(amounts.max() for amounts in found.values())) < 1e-5
+    scaled = network.tensors["stem.1.weight"].clone()
+    scaled[1] *= 1.5
+    rescaled = network.with_tensors({**network.tensors, "stem.1.weight": scaled})
+    found = drifts(known.network, rescaled, relative=True)["stem.0"]
+    assert (found > 0.01).tolist() == [False, True, False, False]
+
+
+@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("split", ["units", "weights", "auto"])
+def test_every_earlier_task_is_the_same_to_the_bit_and_goes_back_into_the_users_class(name, split):
+    learner = DEN(fresh(name), quick(split=split, k=1, budget=BRIEF, initial_width=1.0), seed=1)
+    x = ZOO[name].inputs(5, seed=50)
+    first = {}
+    for number in (1, 2, 3):
+        learner.learn(task(name, number, rows=18))
+        found = answers(learner, x)
+        assert all(torch.equal(found[one], told) for one, told in first.items())
+        first = found
+    for number in (1, 2, 3):
+        view = learner.network.as_of(number)
+        if {g: len(b) for g, b in view.born.items()} != fresh(name).layout.groups:
+            continue  # it has grown beyond the class
+        module = copy.deepcopy(module_of(name))
+        module.load_state_dict(fresh(name).state_dict(view), strict=False)
+        module.eval()
+        with torch.no_grad():
+            torch.testing.assert_close(module(x), view.logits(x.float()), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("method", [*FAMILY, *RIVALS, "DEN", "DEN-W", "DEN-auto"])
+@pytest.mark.parametrize("architecture", [small_mlp, lambda: fresh("mobile")])
+def test_the_recorded_loss_is_that_of_the_network_that_predicts(method, architecture):
+    learner = METHODS[method].make(architecture(), budget=BRIEF)
+    one = task("mobile" if len(learner.network.architecture.layout.inputs) > 1 else "mlp", 1)
+    record = learner.learn(one)
+    outputs = learner.decision_function(one.valid.x, task=one.name)
+    found = float(torch.nn.functional.cross_entropy(outputs, one.valid.y))
+    assert found == pytest.approx(record.stages[-1].loss, rel=1e-4)

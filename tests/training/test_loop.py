@@ -16,11 +16,11 @@ from lifelong.training.loop import (
     TaskObjective,
     TrainingContext,
     TrainingError,
-    loss_of,
     objective,
     solve,
     validation_loss,
 )
+from lifelong.training.losses import loss_of
 from lifelong.training.optimizer import Passes
 from lifelong.training.penalties import L1Norm
 from lifelong.watching.events import StageBegan, StageEnded

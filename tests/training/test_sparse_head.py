@@ -14,7 +14,7 @@ from lifelong.learners.den import DEN
 from lifelong.networks.sequential import mlp
 from lifelong.tasks.task import Kind
 from lifelong.training.budget import Budget
-from lifelong.training.loop import loss_of
+from lifelong.training.losses import loss_of
 from lifelong.training.sparse_head import TOLERANCE, fit_sparse_head
 
 

@@ -114,19 +114,33 @@ def _inspect(
 ) -> None:
     """Print the tasks and layers of a saved model, the births of units, and shared units.
 
+    Of a module that was made to grow: also which groups of units grow, and why others do not.
+
     Args:
         model: Directory that `save` wrote.
         json: Print it as JSON, in the format of a stored run without scores.
     """
-    from lifelong.evaluation.measure import model_run
+    from lifelong.evaluation.measure import is_adapted, model_run, module_report
 
-    run = model_run(model)
+    try:
+        run = model_run(model)
+    except ModelFileError:
+        if json or not is_adapted(model):
+            raise
+        _say_lines(module_report(model))
+        return
     if json:
         print_json(run)
         return
     from lifelong.report.inspection import show
 
     show(run, Terminal())
+    _say_lines(module_report(model))
+
+
+def _say_lines(text: str) -> None:
+    for line in text.splitlines():
+        say(line)
 
 
 def _stored(paths: tuple[Path, ...]) -> tuple[Run, ...]:

@@ -20,10 +20,12 @@ from lifelong.evaluation.results import ResultMatrix
 from lifelong.evaluation.runs import Run, Summary
 from lifelong.learners.base import Learner
 from lifelong.learners.registry import load_model
+from lifelong.networks.adapted import AdaptedData
 from lifelong.networks.growing import GrowingNetwork
 from lifelong.networks.layout import Architecture
 from lifelong.networks.sharing import Sharing
-from lifelong.persistence.models import MANIFEST
+from lifelong.networks.traced.architecture import TracedData
+from lifelong.persistence.models import MANIFEST, ModelFileError, read_manifest
 from lifelong.records import BYTES, StageRecord, TaskRecord
 from lifelong.tasks.streams import Stream
 from lifelong.tasks.task import Task, TaskError
@@ -156,6 +158,33 @@ def model_run(path: Path) -> Run:
     return _run(
         learner, _Outcome({}, None, seconds), learner.tasks, RunMetadata(about="a saved model")
     )
+
+
+def module_report(path: Path) -> str:
+    """What grows in the module of a saved model, and what does not; empty for an mlp or convnet.
+
+    A module that was not traced cannot be loaded without its code: then the tasks are told as well.
+    """
+    manifest = read_manifest(path)
+    if manifest.module is None:
+        return ""
+    try:
+        report = manifest.module.report()
+    except (KeyError, ValueError, OverflowError) as error:
+        raise ModelFileError(f"{path}: its module is damaged: {error!r}") from error
+    if isinstance(manifest.module, TracedData):
+        return report
+    names = ", ".join(task.name for task in manifest.tasks) or "none yet"
+    needed = f"load(..., module={manifest.module.module}(...)) tells more, with its code"
+    return f"{report}\ntasks learned: {names}; {needed}"
+
+
+def is_adapted(path: Path) -> bool:
+    """Whether a saved model needs the code of its module."""
+    try:
+        return isinstance(read_manifest(path).module, AdaptedData)
+    except ModelFileError:
+        return False
 
 
 def is_model(path: Path) -> bool:

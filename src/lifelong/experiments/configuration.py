@@ -14,16 +14,19 @@ _KEY = 16  # hexadecimal digits: among a million runs two share a key with proba
 class NetworkPlan(msgspec.Struct, frozen=True):
     """A base network without its inputs: fully connected layers, optionally after convolutions.
 
-    `pool` lists the convolutions that are followed by pooling; all of them if it is empty.
+    `pool` lists the convolutions that are followed by pooling; all of them if it is empty. `module`
+    names a module of these widths instead, as in `lifelong.experiments.modules`.
     """
 
     widths: tuple[int, ...]
     filters: tuple[int, ...] = ()
     kernel: int = 5
     pool: tuple[bool, ...] = ()
+    module: str | msgspec.UnsetType = msgspec.UNSET  # not stored if it is not set
 
     def __str__(self) -> str:
-        return "-".join(map(str, (*self.filters, *self.widths)))
+        widths = "-".join(map(str, (*self.filters, *self.widths)))
+        return widths if self.module is msgspec.UNSET else f"{self.module} of {widths}"
 
 
 @final

@@ -24,12 +24,14 @@ from lifelong.evaluation.measure import (
 from lifelong.evaluation.results import ResultError, ResultMatrix
 from lifelong.evaluation.runs import Run
 from lifelong.experiments.configuration import Configuration, NetworkPlan
+from lifelong.experiments.modules import MODULES
 from lifelong.experiments.stored import Experiment, RunPaths, StoredRun, find, from_json, to_json
 from lifelong.learners.base import Learner
 from lifelong.learners.den import DEN
 from lifelong.learners.registry import Method
 from lifelong.learners.registry import method as method_named
-from lifelong.networks.sequential import Sequential, convnet, mlp
+from lifelong.networks.layout import Architecture
+from lifelong.networks.sequential import convnet, mlp
 from lifelong.persistence.checkpoint import CheckpointError
 from lifelong.persistence.files import directory_lock, make_directory, replace_file
 from lifelong.persistence.models import ModelFileError
@@ -116,12 +118,14 @@ def before_finetuning(configuration: Configuration) -> Configuration:
     return msgspec.structs.replace(configuration, method=DEN.method, settings=settings)
 
 
-def architecture(plan: NetworkPlan, inputs: tuple[int, ...], scale: float = 1.0) -> Sequential:
+def architecture(plan: NetworkPlan, inputs: tuple[int, ...], scale: float = 1.0) -> Architecture:
     """The planned network for inputs of this shape, with each layer's width times `scale`."""
     widths, filters = (
         tuple(max(1, math.ceil(units * scale)) for units in each)
         for each in (plan.widths, plan.filters)
     )
+    if isinstance(plan.module, str):
+        return MODULES.named(plan.module).make(inputs, widths)
     if not filters:
         return mlp(math.prod(inputs), widths)
     channels, height, width = inputs

@@ -19,6 +19,7 @@ _NOT_ON_THE_PAGE = (
     *("published-permuted", "published-split-fisher", "published-split"),
     *("published-subnetworks", "published-superclasses"),
     *GROUPS["family"],
+    *GROUPS["modules"],
 )
 _FORMATS = ("png",)
 _DATA = {

@@ -4,7 +4,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -24,7 +23,7 @@ from lifelong.networks.growing import (
     parameters,
 )
 from lifelong.networks.layout import Architecture, NetworkError, Tensors
-from lifelong.networks.traced.architecture import Traced
+from lifelong.networks.traced.precompute import precomputed
 from lifelong.persistence.checkpoint import Checkpoint
 from lifelong.persistence.files import MOST_NAME, digest_of
 from lifelong.persistence.models import (
@@ -53,8 +52,6 @@ from lifelong.training.loop import TrainingContext, TrainingError
 from lifelong.watching.events import Event, TaskBegan, TaskEnded, TaskFailed, Validated, Watcher
 
 CHUNK = 4096  # rows predicted at once, to bound memory
-FEW = 256  # rows that frozen parts compute at once
-KEEP = 2**28  # bytes that what they compute may take, or else as many as the inputs
 
 S = TypeVar("S")
 _CLAIM = Lock()  # guards the flag `_learning` of every learner
@@ -93,7 +90,7 @@ class Learner(ABC, Generic[S]):
     """
 
     method: ClassVar[str]  # name in the paper; stored in saved models
-    keeps_statistics: ClassVar[bool] = True  # whether it takes networks with running statistics
+    precomputes: ClassVar[bool] = True  # whether it learns from what frozen parts make of rows
     settings_type: type[S]
 
     def __init__(
@@ -106,12 +103,6 @@ class Learner(ABC, Generic[S]):
         progress: bool = False,
     ) -> None:
         _require_architecture(architecture)
-        if architecture.layout.buffers and not self.keeps_statistics:
-            raise NetworkError(
-                f"{self.method} takes networks without running statistics, but this one has "
-                f"{architecture.layout.buffers[0]}; use group or layer normalisation, freeze that "
-                "part, or take another method"
-            )
         self.settings = settings if settings is not None else self.settings_type()
         self.seed = int(seed) if isinstance(seed, np.integer) else seed
         _require_storable(self.settings, self.seed)
@@ -150,7 +141,9 @@ class Learner(ABC, Generic[S]):
         """
         self._refuse(task)
         with self._context("learn", [task], checkpoint) as context:
-            ready = _precomputed(task, self.network.architecture, self.device)
+            ready = task
+            if self.precomputes:
+                ready = precomputed(task, self.network.architecture, self.device)
             network, record = self._learn(ready, self._generator(), context)
             self._commit(context, network, (*self.records, record))
         return record
@@ -573,30 +566,6 @@ def usable_device(device: str | torch.device) -> torch.device:
             "PyTorch that has it"
         ) from error
     return chosen
-
-
-def _precomputed(task: Task, architecture: Architecture, device: torch.device) -> Task:
-    """The task with what frozen parts compute in place of its inputs, if that fits in memory."""
-    if not isinstance(architecture, Traced):
-        return task
-    train, valid = (_through(rows, architecture, device) for rows in (task.train, task.valid))
-    if train is None or valid is None:
-        return task
-    ready = copy(task)
-    ready.train, ready.valid, ready.test = train, valid, None
-    return ready
-
-
-def _through(rows: Examples, architecture: Traced, device: torch.device) -> Examples | None:
-    if not isinstance(rows, TensorExamples):
-        return None
-    with torch.no_grad():
-        like = architecture.precomputed(rows.x[:1].to(device))
-        if like is None or len(rows) * like.nbytes > max(rows.x.nbytes, KEEP):
-            return None
-        parts = (architecture.precomputed(part.to(device)) for part in rows.x.split(FEW))
-        computed = torch.cat([part for part in parts if part is not None])
-    return TensorExamples(computed, rows.y)
 
 
 def _is_text(name: str) -> bool:

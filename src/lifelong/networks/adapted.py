@@ -5,6 +5,7 @@ a task. Tasks differ in their heads, in their normalisation statistics, and in p
 """
 
 import copy
+import math
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
@@ -49,6 +50,17 @@ class AdaptedData(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     multiply_adds: int
     constants: tuple[str, ...] = ()
     start: tuple[str, ...] = ()
+
+    def report(self) -> str:
+        """What learners change, and what they do not."""
+        kinds = dict.fromkeys(("weight", "bias", "scale", "buffer"), 0)
+        for name in self.start:
+            kinds[self.layout.tensors[name].kind] += math.prod(self.layout.shape(name, {}, 1))
+        counted = ", ".join(f"{count:,} in {kind}s" for kind, count in kinds.items() if count)
+        lines = [f"{self.module}: no units grow; numbers that tasks may patch: {counted}"]
+        if self.constants:
+            lines.append(f"never changed: {', '.join(self.constants)}")
+        return "\n".join(lines)
 
 
 @final
@@ -104,14 +116,7 @@ class Adapted:
 
     def report(self) -> str:
         """What learners change, and what they do not."""
-        kinds = dict.fromkeys(("weight", "bias", "scale", "buffer"), 0)
-        for name, tensor in self.start.items():
-            kinds[self.layout.tensors[name].kind] += tensor.numel()
-        counted = ", ".join(f"{count:,} in {kind}s" for kind, count in kinds.items() if count)
-        lines = [f"{self.data.module}: no units grow; numbers that tasks may patch: {counted}"]
-        if self.constants:
-            lines.append(f"never changed: {', '.join(self.constants)}")
-        return "\n".join(lines)
+        return self.data.report()
 
     def __repr__(self) -> str:
         """By its content, which identifies a checkpoint."""

@@ -296,6 +296,24 @@ class FrozenCache(Architecture, Protocol):
         ...
 
 
+@runtime_checkable
+class Normalising(Architecture, Protocol):
+    """An architecture whose units may be normalised by running statistics. Optional, as above."""
+
+    @property
+    def scales(self) -> Mapping[str, str]:
+        """By the name of a weight, the scale of the normalisation that follows it."""
+        ...
+
+    def features_holding(
+        self, held: Tensors, tensors: Tensors, x: Tensor, generator: torch.Generator
+    ) -> Tensor:
+        """Features in training mode, with the units that `held` marks, by the name of a statistic,
+        normalised as in evaluation mode. Their statistics stay as they are.
+        """
+        ...
+
+
 def logits(
     architecture: Architecture,
     tensors: Tensors,

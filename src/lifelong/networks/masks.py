@@ -39,9 +39,14 @@ def bytes_for(entries: int) -> int:
 
 
 def spread(axis: Axis, units: Mapping[str, Tensor]) -> Tensor:
-    """Values of the units on the places of an axis, each of whose groups must have values."""
+    """Values of the units on the places of an axis, each of whose groups must have values; places
+    that belong to no unit have 1.
+    """
+    like = next(iter(units.values()))
     parts = [
-        units[segment.group or ""].repeat_interleave(segment.span).repeat(segment.repeat)
+        (like.new_ones(1) if segment.group is None else units[segment.group])
+        .repeat_interleave(segment.span)
+        .repeat(segment.repeat)
         for segment in axis.segments
     ]
     return parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -518,6 +518,11 @@ def read(
     return Saved(manifest, network, attached, Directory({files.mark: files.written(contents)}))
 
 
+def read_manifest(path: Path) -> Manifest:
+    """The manifest of a saved model alone, decoded, but not compared with its tensors."""
+    return _decoded(path / MANIFEST, _content(path / MANIFEST, most=MOST))
+
+
 def _taken(manifest: Manifest, tensors: dict[str, Tensor]) -> Attached | None:
     """What is attached to a model; its tensors are removed from those of the network."""
     names = [name for name in tensors if name.startswith(ATTACHED)]

@@ -25,6 +25,9 @@ TITLES = {
     "family-animals50": "50 animals",
     "family-permuted": "Permuted MNIST",
     "family-split": "Split MNIST",
+    "modules-cifar100": "CIFAR-100, residual network",
+    "modules-lines": "Lines of source, transformer",
+    "modules-frozen": "CIFAR-100 behind a frozen trunk",
     "ablation-variation": "Parts of DEN, MNIST-Variation",
     "rehearsal": "digits",
 }

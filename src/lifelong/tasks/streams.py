@@ -92,6 +92,8 @@ class Stream:
                 task.valid,
                 kind=task.kind,
                 outputs=task.outputs,
+                class_weights=task.class_weights,
+                loss=task.loss,
             )
 
         makers = {name: partial(on_valid, make) for name, make in self._makers.items()}

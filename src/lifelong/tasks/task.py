@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol, TypeAlias, final
+from typing import Any, Literal, Protocol, TypeAlias, final
 
 import numpy as np
 import torch
@@ -189,6 +189,11 @@ class Task:
     training labels in arrays unless they are given: two-dimensional labels, or labels that are all
     0 or 1, make a binary task. A regression has to be asked for.
     Classes that are numbered from 1 keep their numbers: `first` is 1 then, and 0 otherwise.
+
+    `class_weights` multiply the loss of each row of a class, or of the positives of each binary
+    output; "balanced" gives all classes of the training labels the same influence. `loss` is a
+    function of outputs (before sigmoid or softmax) and labels in place of the kind's own; it
+    returns the mean over rows.
     """
 
     def __init__(
@@ -200,12 +205,18 @@ class Task:
         *,
         kind: Kind | str | None = None,
         outputs: int | None = None,
+        class_weights: "Array | Literal['balanced'] | None" = None,
+        loss: Callable[[Tensor, Tensor], Tensor] | None = None,
     ) -> None:
         if not isinstance(name, str) or not name:
             raise TaskError(f"a task's name must be a string that is not empty, not {name!r}")
         self.name = name
         with torch.inference_mode(False):  # whose tensors could not be trained on
             self._make(train, valid, test, kind, outputs)
+            self.class_weights = None if class_weights is None else self._weights(class_weights)
+        if loss is not None:
+            self._refuse_loss(loss)
+        self.loss = loss
 
     def _make(
         self,
@@ -249,7 +260,54 @@ class Task:
         return self.train.shape
 
     def __repr__(self) -> str:
-        return f"Task({self.name!r}, {self.kind}, outputs={self.outputs}, shape={self.shape})"
+        weighted = "" if self.class_weights is None else f", weights={self.class_weights.tolist()}"
+        own = "" if self.loss is None else f", loss={_name_of(self.loss)}"
+        about = f"{self.kind}, outputs={self.outputs}, shape={self.shape}{weighted}{own}"
+        return f"Task({self.name!r}, {about})"
+
+    def _weights(self, given: "Array | Literal['balanced']") -> Tensor:
+        where = f"task {self.name!r}"
+        if self.kind.is_regression:
+            raise TaskError(f"{where}: a regression has no classes that class_weights could be for")
+        if isinstance(given, str) and given == "balanced":
+            return self._balanced(where)
+        each = "class" if self.kind is Kind.CLASSES else "binary output, for its positives"
+        allowed = f"'balanced' or {self.outputs} positive numbers, one per {each}"
+        try:
+            weights = torch.as_tensor(given, dtype=torch.float32).detach().cpu()
+        except (TypeError, ValueError, RuntimeError):
+            weights = torch.empty(0)
+        right = weights.shape == (self.outputs,) and bool((weights > 0).all())
+        if not right or not bool(torch.isfinite(weights).all()):
+            raise TaskError(f"{where}: class_weights must be {allowed}, not {given!r}")
+        return weights
+
+    def _refuse_loss(self, loss: Callable[[Tensor, Tensor], Tensor]) -> None:
+        """By what it makes of a few rows."""
+        must = f"task {self.name!r}: loss must be a function of outputs and labels"
+        if not callable(loss) or self.class_weights is not None:
+            raise TaskError(f"{must}, and without class_weights, which it can have inside")
+        _, y = next(iter(self.train.batches(4)))
+        try:
+            found = loss(torch.zeros(len(y), self.outputs, device=y.device), y)
+            mean = isinstance(found, Tensor) and found.ndim == 0 and bool(found.isfinite())
+        except Exception as error:  # whatever the function raises
+            raise TaskError(f"{must}; on {len(y)} rows it ended in {error!r}") from error
+        if not mean:
+            raise TaskError(f"{must} that returns one finite number, not {found!r}")
+
+    def _balanced(self, where: str) -> Tensor:
+        if not isinstance(self.train, TensorExamples):
+            raise TaskError(
+                f"{where}: class_weights='balanced' counts labels in arrays; give numbers for rows "
+                "of a dataset"
+            )
+        y, rows = self.train.y.cpu(), len(self.train)
+        if self.kind is Kind.BINARY:
+            positives = y.sum(dim=0)
+            return (rows - positives) / positives
+        counts = torch.bincount(y, minlength=self.outputs)
+        return rows / (self.outputs * counts.clamp_min(1))
 
     def _check(self, split: str, rows: Examples, shape: tuple[int, ...]) -> Examples:
         where = f"task {self.name!r}, {split}"
@@ -267,6 +325,11 @@ class Task:
             if self.kind is Kind.BINARY:
                 _refuse_one_class(where, labels)
         return TensorExamples(rows.x, labels)
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    kind = type(function)
+    return str(getattr(function, "__qualname__", f"{kind.__module__}.{kind.__qualname__}"))
 
 
 def _arrays_of(given: Any) -> Any:

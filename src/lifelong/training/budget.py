@@ -8,6 +8,7 @@ from math import ceil
 from typing import Any, Literal, TypeVar, final
 
 import numpy as np
+from msgspec import UNSET, UnsetType
 
 T = TypeVar("T")
 
@@ -112,6 +113,8 @@ class Budget:
         optimizer: "adam", or "sgd" with this `momentum`.
         momentum: of SGD.
         weight_decay: times each entry that may move, added to its gradient.
+        precision: "bfloat16" for training steps that multiply matrices in 16 bits, by autocast;
+            weights, losses and validation stay in float32. Left out, all is float32.
     """
 
     steps: int = 6000
@@ -125,6 +128,8 @@ class Budget:
     optimizer: Literal["adam", "sgd"] = "adam"
     momentum: float = 0.0
     weight_decay: float = 0.0
+    # Not stored if it is left out, so that the keys of runs without it stay what they were.
+    precision: Literal["bfloat16"] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         plain_numbers(self)
@@ -143,6 +148,8 @@ class Budget:
         require_one_of("optimizer", self.optimizer, ("adam", "sgd"))
         require("momentum", self.momentum, "0 or more and below 1", lambda v: 0 <= v < 1)
         require("weight_decay", self.weight_decay, "0 or more", lambda v: v >= 0)
+        if self.precision is not UNSET:
+            require_one_of("precision", self.precision, ("bfloat16",))
         if self.momentum and self.optimizer == "adam":
             raise SettingError(
                 f"momentum is SGD's, not {self.momentum!r} with Adam, which has its own; use "

@@ -16,18 +16,18 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, final
+from typing import Any, Protocol, final
 
 import msgspec
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from lifelong.networks.layout import Architecture, Tensors, logits
 from lifelong.persistence.checkpoint import Checkpoint, StageSnapshot
 from lifelong.records import StageRecord
-from lifelong.tasks.task import Examples, Kind
+from lifelong.tasks.task import Examples, Kind, Task
 from lifelong.training.budget import Budget
+from lifelong.training.losses import Loss, loss_of
 from lifelong.training.optimizer import (
     Batches,
     Best,
@@ -37,6 +37,7 @@ from lifelong.training.optimizer import (
     under,
 )
 from lifelong.training.penalties import Penalty, Quadratic
+from lifelong.training.precision import precision_of, require_precision
 from lifelong.training.snapshots import (
     LoopState,
     Outcome,
@@ -48,8 +49,6 @@ from lifelong.training.snapshots import (
     snapshot_of,
 )
 from lifelong.watching.events import Event, StageBegan, StageEnded, Validated, Watcher
-
-Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 
 class TrainingError(ArithmeticError):
@@ -78,10 +77,10 @@ class TaskObjective:
     )
 
     def step_loss(self, tensors: Tensors, x: Any, y: Tensor, generator: torch.Generator) -> Tensor:
-        """The loss of a training step."""
+        """The loss of a training step, in float32 whatever the network computes in."""
         if self.training is None:
-            return self.loss(self.forward(tensors, x), y)
-        return self.loss(self.training(tensors, x, generator), y)
+            return self.loss(self.forward(tensors, x).float(), y)
+        return self.loss(self.training(tensors, x, generator).float(), y)
 
 
 class StepHook(Protocol):
@@ -150,28 +149,13 @@ class Solution:
         return StageRecord(stage, self.loss, self.steps, self.seconds)
 
 
-def loss_of(kind: Kind) -> Loss:
-    """The mean over rows and outputs: of the cross-entropy (over rows only under a softmax), or of
-    the squared or absolute error of a regression.
-    """
-    return _LOSSES[kind]
-
-
-_LOSSES: Mapping[Kind, Loss] = {
-    Kind.BINARY: F.binary_cross_entropy_with_logits,
-    Kind.CLASSES: F.cross_entropy,
-    Kind.REGRESSION: F.mse_loss,
-    Kind.MEDIAN_REGRESSION: F.l1_loss,
-}
-
-
 def objective(
-    architecture: Architecture, kind: Kind, train: Examples, valid: Examples
+    architecture: Architecture, about: Kind | Task, train: Examples, valid: Examples
 ) -> TaskObjective:
-    """The objective of one task on a network of this architecture."""
+    """The objective of one task, of which the kind may be enough, on such a network."""
     return TaskObjective(
         lambda t, x: logits(architecture, t, x),
-        loss_of(kind),
+        loss_of(about),
         train,
         valid,
         training=lambda t, x, generator: logits(architecture, t, x, generator),
@@ -204,6 +188,7 @@ def solve(
 ) -> Solution:
     """Train until the validation loss stops falling; the initial tensors are a candidate too."""
     _hold_freed_memory()
+    require_precision(budget, next(iter(problem.tensors.values())).device)
     checkpoint = context.checkpoint
     saved = checkpoint.turn(problem.stage) if checkpoint is not None else None
     if saved is not None and saved.ended:
@@ -398,7 +383,8 @@ class _Loop:
         objectives = self._problem.objectives
         for objective, rows in zip(objectives, self._passes, strict=True):
             x, y = next(rows)
-            loss = objective.step_loss(self.tensors, x, y, self._generator)
+            with precision_of(self._budget, y.device):
+                loss = objective.step_loss(self.tensors, x, y, self._generator)
             (loss if len(objectives) == 1 else loss / len(objectives)).backward()
         with torch.no_grad():
             # With a zero gradient Adam leaves an entry bit-exactly as it is.

@@ -16,11 +16,11 @@ from lifelong.training.loop import (
     Solution,
     TaskObjective,
     TrainingContext,
-    loss_of,
     objective,
     solve,
     validation_loss,
 )
+from lifelong.training.losses import loss_of
 from lifelong.training.penalties import sparse_weights
 
 
@@ -61,7 +61,7 @@ def multitask_loss(known: GrowingNetwork, tasks: Sequence[Task]) -> float:
 def _loss_as_of(known: GrowingNetwork, number: int, task: Task) -> float:
     view = known.as_of(number)
     rows = (to_device(part, view.device) for part in (task.train, task.valid))
-    return validation_loss([objective(view.architecture, task.kind, *rows)], view.tensors)
+    return validation_loss([objective(view.architecture, task, *rows)], view.tensors)
 
 
 def _objectives(known: GrowingNetwork, tasks: Sequence[Task]) -> list[TaskObjective]:
@@ -139,7 +139,7 @@ def _objective(known: GrowingNetwork, number: int, task: Task) -> TaskObjective:
 
     device = next(iter(known.tasks[number - 1].private.values())).device
     train, valid = to_device(task.train, device), to_device(task.valid, device)
-    return TaskObjective(forward, loss_of(task.kind), train, valid, training=forward)
+    return TaskObjective(forward, loss_of(task), train, valid, training=forward)
 
 
 def _with(known: GrowingNetwork, tensors: Tensors) -> GrowingNetwork:

@@ -45,6 +45,22 @@ def test_groups_of_ten_classes(cifar_dir, kind):
         assert by_red == sorted(names, key=lambda name: int(name.removeprefix("thing")))
 
 
+def test_halves_of_the_classes_do_not_depend_on_the_seed(tmp_path):
+    directory = tmp_path / "cifar-100-binary"
+    directory.mkdir()
+    rows(4, classes=100).tofile(directory / "train.bin")
+    rows(2, classes=100).tofile(directory / "test.bin")
+    (directory / "fine_label_names.txt").write_text("\n".join(f"thing{i}" for i in range(100)))
+    for half, first in (("first", 0), ("second", 50)):
+        for seed in (0, 1):
+            stream = load("cifar-100", seed, tmp_path, valid=50, half=half)
+            named = {name for group in stream.outputs.values() for name in group}
+            assert named == {f"thing{i}" for i in range(first, first + 50)}
+            assert f"{half} half of the classes" in stream.source
+    with pytest.raises(DataError, match="half must be 'first', 'second' or None, not 'third'"):
+        load("cifar-100", 0, tmp_path, half="third")
+
+
 def test_every_channel_is_standardised_over_the_training_rows(cifar_dir):
     stream = load("cifar-100", data_dir=cifar_dir, valid=40, group=20)
     inputs = next(iter(stream)).train.x

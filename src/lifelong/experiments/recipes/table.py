@@ -10,6 +10,11 @@ from lifelong.experiments.recipes.family import (
     family_split,
     family_variation,
 )
+from lifelong.experiments.recipes.modules import (
+    frozen_cifar100,
+    resnet_cifar100,
+    transformer_lines,
+)
 from lifelong.experiments.recipes.paper import (
     ablation_variation,
     figure3_animals50,
@@ -56,6 +61,9 @@ RECIPES = Registry(
         SizedRecipe("family-animals50", family_animals50),
         SizedRecipe("family-permuted", family_permuted),
         SizedRecipe("family-split", family_split),
+        SizedRecipe("modules-cifar100", resnet_cifar100),
+        SizedRecipe("modules-lines", transformer_lines),
+        SizedRecipe("modules-frozen", frozen_cifar100),
         SizedRecipe("rehearsal", rehearsal),
     ),
 )
@@ -66,6 +74,7 @@ GROUPS = {
         *("family-variation", "family-cifar100", "family-animals50"),
         *("family-permuted", "family-split"),
     ),
+    "modules": ("modules-cifar100", "modules-lines", "modules-frozen"),
 }
 
 

@@ -24,14 +24,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lifelong.learners.baselines.views import ViewLearner, shared_weights
+from lifelong.learners.baselines.views import ViewLearner, movable_all, shared_weights
 from lifelong.networks.growing import BITS, OWN, GrowingNetwork
 from lifelong.networks.layout import NetworkError, Tensors, logits
 from lifelong.networks.masks import bytes_for, join_sparse, on_dim, split_sparse, unpack_bits
 from lifelong.records import TaskRecord
 from lifelong.tasks.task import Task, to_device
 from lifelong.training.budget import Budget, require
-from lifelong.training.loop import Problem, TaskObjective, TrainingContext, loss_of, solve
+from lifelong.training.loop import Problem, TaskObjective, TrainingContext, solve
+from lifelong.training.losses import loss_of
 from lifelong.training.optimizer import under
 from lifelong.training.penalties import Around, L1Norm, Penalty, WeightedL1
 
@@ -68,7 +69,6 @@ class APD(ViewLearner[APDSettings]):
     """Tasks share what they have in common, and earlier ones adapt to what is shared later."""
 
     method: ClassVar[str] = "APD"
-    keeps_statistics = False
     settings_type = APDSettings
 
     def _weights(self, network: GrowingNetwork, number: int) -> Tensors:
@@ -107,19 +107,22 @@ class APD(ViewLearner[APDSettings]):
         taus = {n: torch.zeros_like(t) for n, t in known.shared.items()}
         tensors = {**start.tensors, **under("gate", gates), **under("tau", taus)}
 
-        def forward(tensors: Tensors, x: Tensor) -> Tensor:
+        def forward(
+            tensors: Tensors, x: Tensor, generator: torch.Generator | None = None
+        ) -> Tensor:
             weights = {
                 name: _sum(tensors[name], tensors[f"gate/{name}"], tensors.get(f"tau/{name}"))
                 for name in names
             }
-            return logits(known.architecture, {**tensors, **weights}, x)
+            return logits(known.architecture, {**tensors, **weights}, x, generator)
 
         rows = (to_device(rows, self.device) for rows in (task.train, task.valid))
         problem = Problem(
             f"{task.name}: decomposed",
             tensors,
-            [TaskObjective(forward, loss_of(task.kind), *rows)],
-            movable=dict.fromkeys(tensors),
+            [TaskObjective(forward, loss_of(task), *rows, training=forward)],
+            movable=movable_all(known.architecture, [*under("gate", gates), *under("tau", taus)]),
+            buffers=known.architecture.layout.buffers,
             penalties=self._penalties(known),
         )
         solution = solve(problem, self.settings.budget, generator, context)

@@ -29,7 +29,8 @@ from lifelong.networks.growing import OWN, GrowingNetwork, LearnedTask
 from lifelong.networks.layout import NetworkError, Tensors, apply_head, logits
 from lifelong.tasks.task import Examples, Kind, Task, TensorExamples
 from lifelong.training.budget import SettingError, require
-from lifelong.training.loop import TaskObjective, loss_of
+from lifelong.training.loop import TaskObjective
+from lifelong.training.losses import loss_of
 
 _X, _Y, _TASK, _SEEN = (f"{OWN}{word}" for word in ("x", "y", "task", "seen"))
 _NUMBER = 4  # bytes of a stored number
@@ -53,10 +54,11 @@ class ER(SequentialLearner[ERSettings]):
     """What keeping data buys, at its price in bytes."""
 
     method: ClassVar[str] = "ER"
+    precomputes: ClassVar[bool] = False  # it keeps rows as they came
     settings_type = ERSettings
 
     def _retrained(self, known: GrowingNetwork) -> Tensors:
-        return heads(known, self._own())
+        return heads(known) if self.settings.heads == "own" else {}
 
     def _require_usable(self) -> None:
         super()._require_usable()
@@ -105,7 +107,7 @@ class ER(SequentialLearner[ERSettings]):
         labels = torch.cat([kept[_TASK][:, None], kept[_Y]], dim=1)
         rows = TensorExamples(kept[_X], labels)
         # There are no kept validation rows: kept rows stand in for them.
-        if self._own():
+        if self.settings.heads == "own":
             return [*new, TaskObjective(self._by_task, self._loss_by_task, rows, rows)]
         kind = known.tasks[0].kind
         return [
@@ -119,17 +121,17 @@ class ER(SequentialLearner[ERSettings]):
         ]
 
     def _by_task(self, tensors: Tensors, x: Tensor) -> Tensor:
-        """Outputs of all earlier heads, side by side."""
+        """Outputs of all earlier heads, side by side, each with the statistics of its task."""
         architecture, known = self.network.architecture, self.network
-        features = architecture.features(tensors, x)
-        names = self._own()
-        return torch.cat(
-            [
-                apply_head(features, {name: tensors[f"{number}.{name}"] for name in names})
-                for number in range(1, len(known.tasks) + 1)
-            ],
-            dim=1,
-        )
+        features = None if architecture.layout.buffers else architecture.features(tensors, x)
+        found = []
+        for number, one in enumerate(known.tasks, 1):
+            own = {name: tensors.get(f"{number}.{name}", t) for name, t in one.private.items()}
+            if architecture.layout.buffers:
+                features = architecture.features({**tensors, **own}, x)
+            assert features is not None
+            found.append(apply_head(features, own))
+        return torch.cat(found, dim=1)
 
     def _loss_by_task(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Mean over rows, each under the head of its task."""

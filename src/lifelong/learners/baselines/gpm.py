@@ -18,7 +18,7 @@ from torch import Tensor
 from lifelong.learners.baselines.sequential import MethodMemory, SequentialLearner, TaskOutcome
 from lifelong.learners.baselines.settings import SequentialSettings
 from lifelong.networks.growing import OWN, Network
-from lifelong.networks.layout import NetworkError, Tensors
+from lifelong.networks.layout import Architecture, NetworkError, Tensors
 from lifelong.networks.sequential import Sequential
 from lifelong.tasks.task import Examples
 from lifelong.training.budget import require
@@ -55,8 +55,25 @@ class GPM(SequentialLearner[GPMSettings]):
     """Keeps no data, but the directions in which it varies."""
 
     method: ClassVar[str] = "GPM"
-    keeps_statistics = False
     settings_type = GPMSettings
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        settings: GPMSettings | None = None,
+        *,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+        progress: bool = False,
+    ) -> None:
+        super().__init__(architecture, settings, seed=seed, device=device, progress=progress)
+        if not isinstance(architecture, Sequential):
+            raise NetworkError(
+                "GPM keeps the directions of each layer's inputs, which only mlp, convnet and "
+                "alexnet tell it, and does not know what normalisation does to them: give it one "
+                "of these, or take another method"
+            )
+        self._sequential = architecture
 
     def _hook(self, start: Tensors) -> "Projection | None":
         return Projection(self._bases(start)) if self.network.tasks else None
@@ -101,7 +118,7 @@ class GPM(SequentialLearner[GPMSettings]):
         sums = {n: torch.zeros(size, size, device=self.device) for n, size in layers.items()}
         left = self.settings.samples
         for x, _ in rows.batches(min(_CHUNK, left), generator):
-            inputs, _ = _sequential(network).traced(network.tensors, x[:left])
+            inputs, _ = self._sequential.traced(network.tensors, x[:left])
             for layer, total in sums.items():
                 seen = inputs[layer][0]
                 seen = seen if seen.ndim == 2 else seen.transpose(1, 2).flatten(0, 1)
@@ -177,9 +194,3 @@ def _weight_and_bias(tensors: Tensors, layer: str) -> tuple[Tensor, Tensor]:
 
 def _basis(layer: str) -> str:
     return f"{OWN}{layer}"
-
-
-def _sequential(network: Network) -> Sequential:
-    if not isinstance(network.architecture, Sequential):
-        raise TypeError(f"GPM is there for mlp and convnet, not for {network.architecture!r}")
-    return network.architecture

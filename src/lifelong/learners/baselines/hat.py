@@ -20,15 +20,16 @@ import torch
 from torch import Tensor
 
 from lifelong.learners.baselines.subnetworks import SubnetworkLearner
-from lifelong.learners.baselines.views import shared_weights
+from lifelong.learners.baselines.views import movable_all, own_tensors, shared_weights
 from lifelong.networks.growing import BITS, GrowingNetwork
-from lifelong.networks.layout import Architecture, Tensors, logits
+from lifelong.networks.layout import INPUTS, Architecture, NetworkError, Tensors, logits
 from lifelong.networks.masks import between, bytes_for, on_dim, pack_bits, spread, unpack_bits
 from lifelong.networks.sharing import Sharing
 from lifelong.records import TaskRecord
 from lifelong.tasks.task import Task, to_device
 from lifelong.training.budget import Budget, require
-from lifelong.training.loop import Problem, TaskObjective, TrainingContext, loss_of, solve
+from lifelong.training.loop import Problem, TaskObjective, TrainingContext, solve
+from lifelong.training.losses import loss_of
 from lifelong.training.optimizer import gradient_of
 
 _LARGEST = 6.0  # of an embedding
@@ -73,8 +74,23 @@ class HAT(SubnetworkLearner[HATSettings]):
     """A task uses the weights between its units; one bit for each unit says which these are."""
 
     method: ClassVar[str] = "HAT"
-    keeps_statistics = False
     settings_type = HATSettings
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        settings: HATSettings | None = None,
+        *,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+        progress: bool = False,
+    ) -> None:
+        super().__init__(architecture, settings, seed=seed, device=device, progress=progress)
+        if not architecture.layout.groups:
+            raise NetworkError(
+                "HAT gates units, but this network has none that are known: trace the module by "
+                "grow instead of adapt, or take another method"
+            )
 
     def _masks(self, network: GrowingNetwork, number: int) -> Tensors:
         return _between(network.architecture, network.shared, _units(network, number))
@@ -112,17 +128,25 @@ class HAT(SubnetworkLearner[HATSettings]):
             tensors,
             [
                 TaskObjective(
-                    gates.relaxed, loss_of(task.kind), train, valid, validated=gates.rounded
+                    gates.relaxed,
+                    loss_of(task),
+                    train,
+                    valid,
+                    validated=gates.rounded,
+                    training=gates.relaxed,
                 )
             ],
-            movable={**dict.fromkeys(tensors), **free},
+            movable={**movable_all(architecture, embeddings), **free},
+            buffers=architecture.layout.buffers,
             hook=gates,
         )
         solution = solve(problem, self.settings.budget, generator, context)
         number = len(known.tasks) + 1
         units = {group: is_open(solution.tensors[GATE + group]) for group in widths}
         bits = {_bits(number, group): pack_bits(mask) for group, mask in units.items()}
-        after = self._after(task, start, solution.tensors, {**known.memory, **bits})
+        # A shut unit sends nothing, so that the biases that the task keeps for it are zero too.
+        shut = gates.rounded_own(solution.tensors)
+        after = self._after(task, start, {**solution.tensors, **shut}, {**known.memory, **bits})
         return after, self._record(task, start, attention=solution)
 
     def _units_so_far(self) -> dict[str, Tensor]:
@@ -148,6 +172,7 @@ class Gates:
         device: torch.device,
     ) -> None:
         self._settings, self._architecture = settings, architecture
+        self._inputs = {INPUTS: torch.ones(architecture.layout.inputs[0], device=device)}
         self._unused = {group: 1.0 - units.float() for group, units in used.items()}
         self._count = sum(float(unused.sum()) for unused in self._unused.values())
         self._period = max(batches, _SHORTEST)
@@ -162,16 +187,26 @@ class Gates:
         low, high = 1 / self._settings.s_max, self._settings.s_max
         return low + (high - low) * (int(self._taken) % self._period) / (self._period - 1)
 
-    def relaxed(self, tensors: Tensors, x: Tensor) -> Tensor:
+    def relaxed(
+        self, tensors: Tensors, x: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor:
         """The forward pass in training: what a unit computes is multiplied by its gate."""
         steep = self.steepness * self._settings.stretch
         gates = {g: torch.sigmoid(steep * tensors[GATE + g]) for g in self._unused}
-        return logits(self._architecture, self._gated(tensors, gates), x)
+        return logits(self._architecture, self._gated(tensors, gates), x, generator)
 
     def rounded(self, tensors: Tensors, x: Tensor) -> Tensor:
         """The forward pass with gates that are open or shut."""
+        return logits(self._architecture, self._rounded(tensors), x)
+
+    def rounded_own(self, tensors: Tensors) -> dict[str, Tensor]:
+        """The task's own tensors with gates that are open or shut."""
+        found = self._rounded(tensors)
+        return {name: found[name] for name in own_tensors(self._architecture)}
+
+    def _rounded(self, tensors: Tensors) -> dict[str, Tensor]:
         gates = {group: is_open(tensors[GATE + group]).float() for group in self._unused}
-        return logits(self._architecture, self._gated(tensors, gates), x)
+        return self._gated(tensors, gates)
 
     def _gated(self, tensors: Tensors, gates: Tensors) -> dict[str, Tensor]:
         """Incoming weights and biases times the gate of their unit: as good as its output times the
@@ -180,7 +215,7 @@ class Gates:
         found = dict(tensors)
         for name, spec in self._architecture.layout.tensors.items():
             if spec.out is not None and spec.owner == "shared":
-                gate = spread(spec.axes[spec.out], gates)
+                gate = spread(spec.axes[spec.out], {**self._inputs, **gates})
                 found[name] = tensors[name] * on_dim(gate, spec.out, len(spec.axes))
         return found
 
@@ -210,8 +245,9 @@ def is_open(embedding: Tensor) -> Tensor:
 
 
 def _between(architecture: Architecture, weights: Tensors, units: Tensors) -> dict[str, Tensor]:
-    specs = architecture.layout.tensors
-    return {name: between(specs[name], units, tuple(t.shape)) for name, t in weights.items()}
+    specs, like = architecture.layout.tensors, next(iter(units.values()))
+    chosen = {INPUTS: like.new_ones(architecture.layout.inputs[0]), **units}
+    return {name: between(specs[name], chosen, tuple(t.shape)) for name, t in weights.items()}
 
 
 def _bits(number: int, group: str) -> str:

@@ -13,13 +13,14 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from lifelong.learners.baselines.views import ViewLearner, movable_own
+from lifelong.learners.baselines.views import ViewLearner, movable_all, movable_own
 from lifelong.networks.growing import OWN, GrowingNetwork
 from lifelong.networks.layout import Tensors, logits
 from lifelong.records import TaskRecord
 from lifelong.tasks.task import Task, to_device
 from lifelong.training.budget import Budget, require
-from lifelong.training.loop import Problem, TaskObjective, TrainingContext, loss_of, solve
+from lifelong.training.loop import Problem, TaskObjective, TrainingContext, solve
+from lifelong.training.losses import loss_of
 
 
 @final
@@ -48,7 +49,6 @@ class LoRA(ViewLearner[LoRASettings]):
     """Tasks share only what no later task changes, so nothing is forgotten."""
 
     method: ClassVar[str] = "LoRA"
-    keeps_statistics = False
     settings_type = LoRASettings
 
     def _weights(self, network: GrowingNetwork, number: int) -> Tensors:
@@ -86,17 +86,20 @@ class LoRA(ViewLearner[LoRASettings]):
             for name, shape in self._shapes(known.shared)
         }
 
-        def forward(tensors: Tensors, x: Tensor) -> Tensor:
+        def forward(
+            tensors: Tensors, x: Tensor, generator: torch.Generator | None = None
+        ) -> Tensor:
             weights = self._changed(known.shared, {name: tensors[name] for name in factors})
-            return logits(start.architecture, {**tensors, **weights}, x)
+            return logits(start.architecture, {**tensors, **weights}, x, generator)
 
         rows = (to_device(rows, self.device) for rows in (task.train, task.valid))
         own = {**movable_own(start.architecture), **dict.fromkeys(factors)}
         problem = Problem(
             f"{task.name}: low rank" if known.tasks else f"{task.name}: network",
             {**start.tensors, **factors},
-            [TaskObjective(forward, loss_of(task.kind), *rows)],
-            movable=own if known.tasks else dict.fromkeys(start.tensors),
+            [TaskObjective(forward, loss_of(task), *rows, training=forward)],
+            movable=own if known.tasks else movable_all(start.architecture),
+            buffers=start.architecture.layout.buffers,
         )
         solution = solve(problem, self.settings.budget, generator, context)
         number = len(known.tasks) + 1

@@ -4,13 +4,14 @@ The floor: a method that is not better, or smaller, than this one learns nothing
 but what any features would give.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, final
 
 import torch
 
 from lifelong.learners.base import Learner
 from lifelong.networks.growing import GrowingNetwork, first_network, uniform
+from lifelong.networks.layout import trainable
 from lifelong.records import GroupRecord, TaskRecord
 from lifelong.tasks.task import Task, to_device
 from lifelong.training.budget import Budget, require
@@ -35,7 +36,6 @@ class LPF(Learner[LPFSettings]):
     """Tasks share what no later task changes, so nothing is forgotten."""
 
     method: ClassVar[str] = "LPF"
-    keeps_statistics = False
     settings_type = LPFSettings
 
     def _require_usable(self) -> None:
@@ -47,15 +47,19 @@ class LPF(Learner[LPFSettings]):
         known, architecture = self.network, self.network.architecture
         make = uniform(generator, self.device)
         fresh = first_network(architecture, architecture.layout.groups, task.outputs, make)
-        start = fresh.with_tensors({**fresh.tensors, **known.shared})
+        start = fresh.with_tensors({**fresh.tensors, **known.shared, **known.statistics})
         moving = {n: s for n, s in architecture.layout.tensors.items() if n not in known.shared}
         rows = (to_device(rows, self.device) for rows in (task.train, task.valid))
+        goal = objective(architecture, task, *rows)
+        if known.tasks:  # what is frozen runs as in predictions, with the first task's statistics
+            goal = replace(goal, training=None)
         problem = Problem(
             f"{task.name}: head" if known.tasks else f"{task.name}: network",
             start.tensors,
-            [objective(architecture, task.kind, *rows)],
-            movable=dict.fromkeys(moving),
+            [goal],
+            movable=trainable(moving),
             penalties=sparse_weights(moving, self.settings.mu),
+            buffers=() if known.tasks else architecture.layout.buffers,
         )
         solution = solve(problem, self.settings.budget, generator, context)
         network = start.with_tensors(solution.tensors)

@@ -16,10 +16,11 @@ from torch import Tensor
 from lifelong.learners.baselines.sequential import SequentialLearner, heads
 from lifelong.learners.baselines.settings import SequentialSettings
 from lifelong.networks.growing import GrowingNetwork
-from lifelong.networks.layout import Architecture, Tensors, apply_head
+from lifelong.networks.layout import HEAD, Architecture, Tensors, apply_head
 from lifelong.tasks.task import Examples, Kind, Task, TensorExamples
 from lifelong.training.budget import require, require_one_of
-from lifelong.training.loop import TaskObjective, loss_of
+from lifelong.training.loop import TaskObjective
+from lifelong.training.losses import loss_of
 
 
 @final
@@ -51,28 +52,29 @@ class LwF(SequentialLearner[LwFSettings]):
     """Keeps no data: the new task's rows stand in for those of earlier tasks."""
 
     method: ClassVar[str] = "LwF"
-    keeps_statistics = False
     settings_type = LwFSettings
 
     def _retrained(self, known: GrowingNetwork) -> Tensors:
-        return heads(known, self._own())
+        return heads(known) if self.settings.heads == "own" else {}
 
     def _objectives(
         self, task: Task, train: Examples, valid: Examples, generator: torch.Generator
     ) -> Sequence[TaskObjective]:
         if not self.network.tasks:
             return super()._objectives(task, train, valid, generator)
-        teacher = _Answers(self.network, self.settings.temperature, bool(self._own()))
+        own = self.settings.heads == "own"
+        teacher = _Answers(self.network, self.settings.temperature, own)
         loss = self._loss(task, teacher)
         rows = (_Answered(rows, teacher) for rows in (train, valid))
-        return [TaskObjective(lambda t, x: teacher.outputs(t, x), loss, *(r.ready() for r in rows))]
+        ready = (r.ready() for r in rows)
+        return [TaskObjective(teacher.outputs, loss, *ready, training=teacher.outputs)]
 
     def _loss(self, task: Task, teacher: "_Answers") -> "_Distilling":
         number, settings = len(self.network.tasks) + 1, self.settings
         if settings.weighting == "share":
             old = (1 - 1 / number) / len(teacher.kinds)
-            return _Distilling(task.kind, task.outputs, teacher, 1 / number, old)
-        return _Distilling(task.kind, task.outputs, teacher, 1.0, settings.strength)
+            return _Distilling(task, teacher, 1 / number, old)
+        return _Distilling(task, teacher, 1.0, settings.strength)
 
 
 @final
@@ -91,30 +93,28 @@ class _Answers:
 
     def of(self, x: Tensor) -> Tensor:
         """Softened probabilities for each earlier task, side by side."""
-        found = self._outputs_by_task(self._known.everything(), x)
+        tensors = {**self._known.everything(), **self._known.statistics}
+        found = self._old(tensors, self._architecture.features(tensors, x))
         by_task = zip(self.kinds, found, strict=True)
         return torch.cat([_softened(kind, o, self.temperature) for kind, o in by_task], dim=1)
 
-    def outputs(self, tensors: Tensors, x: Tensor) -> Tensor:
+    def outputs(
+        self, tensors: Tensors, x: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor:
         """Outputs for the new task and for each earlier one, side by side."""
-        features = self._architecture.features(tensors, x)
+        features = self._architecture.features(tensors, x, generator)
         return torch.cat([apply_head(features, tensors), *self._old(tensors, features)], dim=1)
 
     @property
     def _architecture(self) -> Architecture:
         return self._known.architecture
 
-    def _outputs_by_task(self, tensors: Tensors, x: Tensor) -> list[Tensor]:
-        return self._old(tensors, self._architecture.features(tensors, x))
-
     def _old(self, tensors: Tensors, features: Tensor) -> list[Tensor]:
         if not self._own_heads:
             return [apply_head(features, tensors)]
-        numbers = range(1, len(self.kinds) + 1)
-        names = self._architecture.layout.task_owned
         return [
-            apply_head(features, {name: tensors[f"{number}.{name}"] for name in names})
-            for number in numbers
+            apply_head(features, {name: tensors[f"{number}.{name}"] for name in HEAD})
+            for number in range(1, len(self.kinds) + 1)
         ]
 
 
@@ -153,23 +153,23 @@ class _Answered:
 class _Distilling:
     """Loss of the new task times `new`, plus that of each old answer times `old`."""
 
-    kind: Kind
-    outputs: int
+    task: Task
     teacher: _Answers
     new: float
     old: float
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
-        labels = 1 if self.kind is Kind.CLASSES else self.outputs
-        truth = y[:, 0].long() if self.kind is Kind.CLASSES else y[:, :labels]
-        loss = self.new * loss_of(self.kind)(outputs[:, : self.outputs], truth)
+        kind, own = self.task.kind, self.task.outputs
+        labels = 1 if kind is Kind.CLASSES else own
+        truth = y[:, 0].long() if kind is Kind.CLASSES else y[:, :labels]
+        loss = self.new * loss_of(self.task)(outputs[:, :own], truth)
         sizes, temperature = self.teacher.sizes, self.teacher.temperature
-        found = outputs[:, self.outputs :].split(sizes, dim=1)
+        found = outputs[:, own:].split(sizes, dim=1)
         wanted = y[:, labels:].split(sizes, dim=1)
-        for kind, one, answer in zip(self.teacher.kinds, found, wanted, strict=True):
+        for old, one, answer in zip(self.teacher.kinds, found, wanted, strict=True):
             # The square of T makes up for what it divides the gradients by. Numbers have no T.
-            t = 1.0 if kind.is_regression else temperature
-            loss = loss + self.old * t**2 * loss_of(kind)(one / t, answer)
+            t = 1.0 if old.is_regression else temperature
+            loss = loss + self.old * t**2 * loss_of(old)(one / t, answer)
         return loss
 
 

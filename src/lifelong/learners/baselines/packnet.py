@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from lifelong.learners.baselines.subnetworks import SubnetworkLearner
-from lifelong.learners.baselines.views import movable_own
+from lifelong.learners.baselines.views import movable_own, shared_weights
 from lifelong.networks.growing import BITS, GrowingNetwork, Network
 from lifelong.networks.layout import Tensors
 from lifelong.networks.masks import bytes_for, pack_bits, unpack_bits
@@ -55,7 +55,6 @@ class PackNet(SubnetworkLearner[PackNetSettings]):
     """
 
     method: ClassVar[str] = "PackNet"
-    keeps_statistics = False
     settings_type = PackNetSettings
 
     def _masks(self, network: GrowingNetwork, number: int) -> Tensors:
@@ -74,7 +73,7 @@ class PackNet(SubnetworkLearner[PackNetSettings]):
         owners = _owners(known) or {
             name: torch.zeros_like(tensor, dtype=torch.long)
             for name, tensor in fresh.tensors.items()
-            if name not in movable_own(known.architecture)
+            if name in shared_weights(known.architecture)
         }
         free = {name: owner == 0 for name, owner in owners.items()}
         held = {n: torch.where(free[n], fresh.tensors[n], t) for n, t in known.shared.items()}
@@ -97,8 +96,9 @@ class PackNet(SubnetworkLearner[PackNetSettings]):
         return Problem(
             f"{task.name}: {stage}",
             tensors,
-            [objective(start.architecture, task.kind, *rows)],
+            [objective(start.architecture, task, *rows)],
             movable={**movable_own(start.architecture), **movable},
+            buffers=start.architecture.layout.buffers,
         )
 
     def _largest(self, weight: Tensor, free: Tensor) -> Tensor:

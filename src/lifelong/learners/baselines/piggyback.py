@@ -20,13 +20,14 @@ from lifelong.learners.baselines.subnetworks import (
     straight_through,
     unpack_masks,
 )
-from lifelong.learners.baselines.views import movable_own
+from lifelong.learners.baselines.views import movable_all, movable_own
 from lifelong.networks.growing import GrowingNetwork
 from lifelong.networks.layout import Tensors, logits
 from lifelong.records import TaskRecord
 from lifelong.tasks.task import Task, to_device
 from lifelong.training.budget import Budget, require
-from lifelong.training.loop import Problem, TaskObjective, TrainingContext, loss_of, solve
+from lifelong.training.loop import Problem, TaskObjective, TrainingContext, solve
+from lifelong.training.losses import loss_of
 from lifelong.training.optimizer import under
 
 
@@ -56,7 +57,6 @@ class Piggyback(SubnetworkLearner[PiggybackSettings]):
     """Tasks share only what no later task changes, so nothing is forgotten."""
 
     method: ClassVar[str] = "Piggyback"
-    keeps_statistics = False
     settings_type = PiggybackSettings
 
     def _masks(self, network: GrowingNetwork, number: int) -> Tensors:
@@ -79,7 +79,8 @@ class Piggyback(SubnetworkLearner[PiggybackSettings]):
             f"{task.name}: mask" if known.tasks else f"{task.name}: backbone",
             {**start.tensors, **real},
             [self._objective(task, tuple(scores))],
-            movable=movable if known.tasks else dict.fromkeys(start.tensors),
+            movable=movable if known.tasks else movable_all(known.architecture),
+            buffers=known.architecture.layout.buffers,
         )
         solution = solve(problem, self.settings.budget, generator, context)
         tau = self.settings.threshold
@@ -91,12 +92,14 @@ class Piggyback(SubnetworkLearner[PiggybackSettings]):
     def _objective(self, task: Task, masked: tuple[str, ...]) -> TaskObjective:
         architecture, tau = self.network.architecture, torch.tensor(self.settings.threshold)
 
-        def forward(tensors: Tensors, x: Tensor) -> Tensor:
+        def forward(
+            tensors: Tensors, x: Tensor, generator: torch.Generator | None = None
+        ) -> Tensor:
             weights = {
                 name: straight_through(tensors[name], tensors[SCORE + name], tau, by_size=False)
                 for name in masked
             }
-            return logits(architecture, {**tensors, **weights}, x)
+            return logits(architecture, {**tensors, **weights}, x, generator)
 
         rows = (to_device(rows, self.device) for rows in (task.train, task.valid))
-        return TaskObjective(forward, loss_of(task.kind), *rows)
+        return TaskObjective(forward, loss_of(task), *rows, training=forward)

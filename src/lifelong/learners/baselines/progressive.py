@@ -20,7 +20,8 @@ from lifelong.networks.layout import NetworkError, Tensors, trainable
 from lifelong.records import GroupRecord, TaskRecord
 from lifelong.tasks.task import Task, to_device
 from lifelong.training.budget import Budget, plain_numbers, require
-from lifelong.training.loop import Problem, TaskObjective, TrainingContext, loss_of, solve
+from lifelong.training.loop import Problem, TaskObjective, TrainingContext, solve
+from lifelong.training.losses import loss_of
 from lifelong.training.penalties import sparse_weights
 
 
@@ -79,7 +80,7 @@ class Progressive(Learner[ProgressiveSettings]):
         problem = Problem(
             f"{task.name}: column {number}",
             column,
-            [TaskObjective(forward, loss_of(task.kind), train, valid, training=forward)],
+            [TaskObjective(forward, loss_of(task), train, valid, training=forward)],
             movable=trainable(layout.tensors),
             penalties=sparse_weights(layout.tensors, self.settings.mu),
             buffers=layout.buffers,

@@ -14,7 +14,7 @@ from torch import Tensor
 from lifelong.learners.base import Learner
 from lifelong.learners.baselines.settings import SequentialSettings
 from lifelong.networks.growing import GrowingNetwork, Network, first_network, uniform
-from lifelong.networks.layout import NetworkError, Tensors
+from lifelong.networks.layout import HEAD, NetworkError, Tensors
 from lifelong.records import GroupRecord, TaskRecord
 from lifelong.tasks.task import Examples, Task, TaskError, to_device
 from lifelong.training.loop import (
@@ -104,7 +104,7 @@ class SequentialLearner(Learner[S]):
     ) -> Sequence[TaskObjective]:
         """What is trained on: by default the task alone."""
         del generator
-        return [objective(self.network.architecture, task.kind, train, valid)]
+        return [objective(self.network.architecture, task, train, valid)]
 
     def _retrained(self, known: GrowingNetwork) -> Tensors:
         """Tensors of earlier tasks that are trained too, named as in `everything`; by default none.
@@ -197,10 +197,10 @@ def _with_private(known: GrowingNetwork, tensors: Tensors) -> GrowingNetwork:
     return replace(known, tasks=tasks)
 
 
-def heads(known: GrowingNetwork, names: Sequence[str]) -> dict[str, Tensor]:
+def heads(known: GrowingNetwork) -> dict[str, Tensor]:
     """The heads of all earlier tasks, named as in `everything`."""
     return {
-        f"{number}.{n}": one.private[n] for number, one in enumerate(known.tasks, 1) for n in names
+        f"{number}.{n}": one.private[n] for number, one in enumerate(known.tasks, 1) for n in HEAD
     }
 
 

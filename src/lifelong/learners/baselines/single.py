@@ -34,7 +34,7 @@ class Single(Learner[TrainingSettings]):
         problem = Problem(
             f"{task.name}: alone",
             network.tensors,
-            [objective(architecture, task.kind, *rows)],
+            [objective(architecture, task, *rows)],
             movable=trainable(architecture.layout.tensors),
             penalties=sparse_weights(architecture.layout.tensors, self.settings.mu),
             buffers=architecture.layout.buffers,

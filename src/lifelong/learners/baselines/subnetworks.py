@@ -15,7 +15,8 @@ from lifelong.networks.masks import bytes_for, pack_bits, unpack_bits
 from lifelong.networks.sharing import Sharing
 from lifelong.records import BYTES
 from lifelong.tasks.task import Task, to_device
-from lifelong.training.loop import TaskObjective, loss_of
+from lifelong.training.loop import TaskObjective
+from lifelong.training.losses import loss_of
 
 S = TypeVar("S")
 SCORE = "score/"
@@ -137,10 +138,13 @@ class TopScores:
         train, valid = (to_device(rows, device) for rows in (task.train, task.valid))
         return TaskObjective(
             lambda tensors, x: logits(architecture, self.masked(tensors), x),
-            loss_of(task.kind),
+            loss_of(task),
             train,
             valid,
             validated=lambda tensors, x: logits(architecture, self.kept(tensors), x),
+            training=lambda tensors, x, generator: logits(
+                architecture, self.masked(tensors), x, generator
+            ),
         )
 
 

@@ -54,7 +54,6 @@ class SupSup(SubnetworkLearner[SupSupSettings]):
     """Tasks share only what no task changes, so nothing is forgotten."""
 
     method: ClassVar[str] = "SupSup"
-    keeps_statistics = False
     settings_type = SupSupSettings
 
     def _masks(self, network: GrowingNetwork, number: int) -> Tensors:
@@ -78,6 +77,7 @@ class SupSup(SubnetworkLearner[SupSupSettings]):
             {**start.tensors, **under("score", scores)},
             [chosen.objective(known.architecture, task, self.device)],
             movable={**movable_own(known.architecture), **dict.fromkeys(under("score", scores))},
+            buffers=known.architecture.layout.buffers,
             hook=chosen,
         )
         solution = solve(problem, self.settings.budget, generator, context)

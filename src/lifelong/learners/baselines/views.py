@@ -1,8 +1,8 @@
 """One network of constant size that each task sees in its own way.
 
-What a task sees is made of the shared weights and of what is kept for it. Biases and head are its
-own: they are few beside the weights, and so nothing that a later task trains reaches an earlier one
-but by the shared weights.
+What a task sees is made of the shared weights and of what is kept for it. Biases, scales, running
+statistics and head are its own: they are few beside the weights, and so nothing that a later task
+trains reaches an earlier one but by the shared weights.
 """
 
 from abc import abstractmethod
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lifelong.learners.base import Learner
 from lifelong.networks.growing import OWN, GrowingNetwork, Network, first_network, uniform
-from lifelong.networks.layout import Architecture, NetworkError, Tensors
+from lifelong.networks.layout import Architecture, NetworkError, Tensors, trainable
 from lifelong.records import GroupRecord, TaskRecord
 from lifelong.tasks.task import Task
 from lifelong.training.loop import Solution
@@ -69,9 +69,10 @@ class ViewLearner(Learner[S]):
 
     @final
     def _start(self, task: Task, generator: torch.Generator) -> Network:
-        """The shared weights with biases and a head that are fresh."""
+        """The shared weights and the last statistics, with biases and a head that are fresh."""
         fresh = self._fresh(task, generator)
-        return fresh.with_tensors({**fresh.tensors, **self.network.shared})
+        known = {**self.network.shared, **self.network.statistics}
+        return fresh.with_tensors({**fresh.tensors, **known})
 
     @final
     def _after(
@@ -90,9 +91,9 @@ class ViewLearner(Learner[S]):
 
 
 def own_tensors(architecture: Architecture) -> tuple[str, ...]:
-    """Names of biases and head: what each task has for itself."""
+    """Names of what each task has for itself: biases, scales, statistics and head."""
     specs = architecture.layout.tensors
-    return tuple(n for n, spec in specs.items() if spec.kind == "bias" or spec.owner == "task")
+    return tuple(n for n, spec in specs.items() if spec.kind != "weight" or spec.owner == "task")
 
 
 def shared_weights(architecture: Architecture) -> tuple[str, ...]:
@@ -102,5 +103,11 @@ def shared_weights(architecture: Architecture) -> tuple[str, ...]:
 
 
 def movable_own(architecture: Architecture) -> dict[str, Tensor | None]:
-    """Biases and head as what a training may move."""
-    return dict.fromkeys(own_tensors(architecture))
+    """Biases, scales and head as what a training may move."""
+    own = own_tensors(architecture)
+    return {**trainable({name: architecture.layout.tensors[name] for name in own})}
+
+
+def movable_all(architecture: Architecture, others: Iterable[str] = ()) -> dict[str, Tensor | None]:
+    """All that a training may move, and tensors of the method's own."""
+    return {**trainable(architecture.layout.tensors), **dict.fromkeys(others)}

@@ -19,7 +19,7 @@ from lifelong.learners.baselines.subnetworks import (
     packed_shapes,
     unpack_masks,
 )
-from lifelong.learners.baselines.views import shared_weights
+from lifelong.learners.baselines.views import movable_all, shared_weights
 from lifelong.networks.growing import GrowingNetwork
 from lifelong.networks.layout import Tensors
 from lifelong.records import TaskRecord
@@ -51,7 +51,6 @@ class WSN(SubnetworkLearner[WSNSettings]):
     """What a task uses is frozen, so nothing is forgotten; what none uses is free to move."""
 
     method: ClassVar[str] = "WSN"
-    keeps_statistics = False
     remembers = ("score",)
     settings_type = WSNSettings
 
@@ -74,7 +73,8 @@ class WSN(SubnetworkLearner[WSNSettings]):
             f"{task.name}: winning subnetwork",
             tensors,
             [chosen.objective(known.architecture, task, self.device)],
-            movable={**dict.fromkeys(tensors), **free},
+            movable={**movable_all(known.architecture, under("score", scores)), **free},
+            buffers=known.architecture.layout.buffers,
             hook=chosen,
         )
         solution = solve(problem, self.settings.budget, generator, context)

@@ -30,7 +30,7 @@ from lifelong.networks.layout import HEAD
 from lifelong.records import BYTES, TaskRecord
 from lifelong.tasks.task import Kind
 from lifelong.training.budget import Budget
-from lifelong.training.loop import loss_of
+from lifelong.training.losses import loss_of
 
 SIZES = (0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16)  # of a patch, as shares of the base network
 # The search for a size begins with that of the task before; with this one if it overwrote nothing.
@@ -223,5 +223,5 @@ def constant_loss(training: TaskTraining) -> float:
         guess = torch.log(share / (1 - share))
     else:
         guess = (torch.bincount(train, minlength=outputs) + 0.5).log()
-    loss = float(loss_of(kind)(guess.expand(len(valid), outputs), valid))
+    loss = float(loss_of(training.task)(guess.expand(len(valid), outputs), valid))
     return max(loss, torch.finfo(torch.float32).tiny)

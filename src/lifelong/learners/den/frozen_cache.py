@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from lifelong.networks.growing import Network
-from lifelong.networks.layout import FrozenCache, Tensors, apply_head, logits
-from lifelong.networks.surgery import with_newcomers, without_newcomers
-from lifelong.tasks.task import Examples, Kind, TensorExamples, in_batches
-from lifelong.training.loop import TaskObjective, loss_of
+from lifelong.networks.layout import FrozenCache, Normalising, Tensors, apply_head, logits
+from lifelong.networks.surgery import older_units, with_newcomers, without_newcomers
+from lifelong.tasks.task import Examples, Task, TensorExamples, in_batches
+from lifelong.training.loop import TaskObjective
+from lifelong.training.losses import loss_of
 from lifelong.training.optimizer import Batches
 
 FrozenActivations: TypeAlias = tuple[Tensor, ...]
@@ -26,20 +27,13 @@ KEEP = 2**28  # bytes
 
 
 def newcomers_objective(
-    network: Network, number: int, kind: Kind, train: Examples, valid: Examples
+    network: Network, number: int, task: Task, train: Examples, valid: Examples
 ) -> TaskObjective:
     """The objective of a task as a function of the blocks of `surgery.newcomers`."""
-    architecture, loss = network.architecture, loss_of(kind)
+    architecture, loss = network.architecture, loss_of(task)
     if not isinstance(architecture, FrozenCache):
-        buffers = architecture.layout.buffers
-
-        def merged(new: Tensors, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
-            tensors = with_newcomers(network, number, new).tensors
-            # Not copies of the statistics: they are updated in place.
-            own = {name: new[name] for name in buffers}
-            return logits(architecture, {**tensors, **own}, x, generator)
-
-        return TaskObjective(merged, loss, train, valid, training=merged)
+        forward_merged = _merged(network, number)
+        return TaskObjective(forward_merged, loss, train, valid, training=forward_merged)
     old = without_newcomers(network, number)
 
     def forward(new: Tensors, read: tuple[Tensor, FrozenActivations]) -> Tensor:
@@ -47,6 +41,37 @@ def newcomers_objective(
 
     freeze = partial(architecture.frozen_activations, old)
     return TaskObjective(forward, loss, _with_frozen(train, freeze), _with_frozen(valid, freeze))
+
+
+def _merged(network: Network, number: int) -> Callable[..., Tensor]:
+    """Outputs by blocks that are written into the network in each step.
+
+    Older units are normalised by their running statistics in training too: they are as they will be
+    in predictions, and do not depend on who else is in the batch.
+    """
+    architecture, held = network.architecture, older_statistics(network, number)
+    normalising = architecture if held and isinstance(architecture, Normalising) else None
+
+    def forward(new: Tensors, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        tensors = with_newcomers(network, number, new).tensors
+        # Not copies of the statistics: they are updated in place.
+        tensors = {**tensors, **{name: new[name] for name in architecture.layout.buffers}}
+        if generator is None or normalising is None:
+            return logits(architecture, tensors, x, generator)
+        return apply_head(normalising.features_holding(held, tensors, x, generator), tensors)
+
+    return forward
+
+
+def older_statistics(network: Network, number: int) -> Tensors:
+    """By the name of a statistic of units, which of them belong to older units."""
+    older, layout = older_units(network, number), network.architecture.layout
+    marks = {}
+    for name in layout.buffers:
+        axis = layout.tensors[name].axes[0]
+        marks[name] = torch.zeros(axis.size(network.widths), dtype=torch.bool)
+        marks[name][axis.places(older, network.widths)] = True
+    return {name: mark.to(network.device) for name, mark in marks.items()}
 
 
 def _with_frozen(rows: Examples, freeze: Freeze) -> Batches:

@@ -10,7 +10,7 @@ from lifelong.learners.den.draft import Draft
 from lifelong.learners.den.prune import prune_useless
 from lifelong.learners.den.task_training import TaskTraining, movement
 from lifelong.networks.growing import GrowingNetwork, Network
-from lifelong.networks.layout import Units, put, take
+from lifelong.networks.layout import Architecture, Normalising, Tensors, Units, put, take
 from lifelong.networks.surgery import (
     duplicate_units,
     newcomers,
@@ -53,17 +53,19 @@ def drifts(known: GrowingNetwork, network: Network, *, relative: bool) -> dict[s
     """Per old unit, the norm of the change of its bias and its weights from old units.
 
     Relative: divided by the norm before, or by the smallest positive number if that was zero.
+    Weights before a normalisation count as it makes them: see `_folded`.
     """
     # In double precision, so that the square of a small change does not underflow.
     moved = {group: _zeros(len(stamps)) for group, stamps in known.born.items()}
     norm = {group: _zeros(len(stamps)) for group, stamps in known.born.items()}
     old_units = _everyone(known)
-    for name, old in known.current.items():
+    folded = _folded(known.architecture, network.tensors)
+    for name, old in _folded(known.architecture, known.current).items():
         spec = known.architecture.layout.tensors[name]
         if spec.out is None:
             continue
         region = spec.region(network.widths, out=old_units, into=old_units)
-        changes, squares = _squares(old, take(network.tensors[name], region), spec.out)
+        changes, squares = _squares(old, take(folded[name], region), spec.out)
         widths = {group: len(stamps) for group, stamps in known.born.items()}
         for total, rows in ((moved, changes), (norm, squares)):
             for group, part in spec.axes[spec.out].fold(rows, 0, widths):
@@ -72,6 +74,23 @@ def drifts(known: GrowingNetwork, network: Network, *, relative: bool) -> dict[s
         return {group: squares.sqrt() for group, squares in moved.items()}
     tiny = torch.finfo(torch.float64).tiny
     return {group: (moved[group] / norm[group].clamp_min(tiny)).sqrt() for group in moved}
+
+
+def _folded(architecture: Architecture, tensors: Tensors) -> Tensors:
+    """The tensors with scales folded into the weights before them: what a normalisation leaves of
+    the weights of a unit is their direction, times its scale.
+    """
+    if not isinstance(architecture, Normalising):
+        return tensors
+    scales = set(architecture.scales.values())
+    folded = {name: tensor for name, tensor in tensors.items() if name not in scales}
+    for name, scale in architecture.scales.items():
+        rows = tensors[name].flatten(1)
+        length = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+        tiny = torch.finfo(rows.dtype).tiny
+        directions = rows / length.clamp_min(tiny) * tensors[scale][:, None]
+        folded[name] = directions.reshape(tensors[name].shape)
+    return folded
 
 
 def _squares(old: Tensor, new: Tensor, dim: int) -> tuple[Tensor, Tensor]:

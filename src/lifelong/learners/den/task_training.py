@@ -64,7 +64,7 @@ class TaskTraining:
 
         The tensors named `held` do not move.
         """
-        goal = objective(network.architecture, self.task.kind, *self.rows(inputs))
+        goal = objective(network.architecture, self.task, *self.rows(inputs))
         specs = network.architecture.layout.tensors
         movable = {name: None for name in trainable(specs) if name not in held}
         solution = self._solve(stage, network.tensors, goal, penalties, specs, movable)
@@ -83,8 +83,8 @@ class TaskTraining:
         """
         train, valid = self.rows()
         if teacher is not None:
-            train = distilled(train, teacher, self.task.kind, self.settings.distillation)
-        goal = newcomers_objective(network, self.number, self.task.kind, train, valid)
+            train = self._distilled(train, teacher)
+        goal = newcomers_objective(network, self.number, self.task, train, valid)
         new, layout = newcomers(network, self.number), network.architecture.layout
         specs = {block: spec_of(layout, block) for block in new}
         solution = self._solve(stage, new, goal, penalties, specs)
@@ -101,8 +101,8 @@ class TaskTraining:
     ) -> tuple[Network, StageRecord]:
         """Train only the entries that may move, distilled from a teacher."""
         train, valid = self.rows()
-        train = distilled(train, teacher, self.task.kind, self.settings.distillation)
-        goal = objective(network.architecture, self.task.kind, train, valid)
+        train = self._distilled(train, teacher)
+        goal = objective(network.architecture, self.task, train, valid)
         specs = network.architecture.layout.tensors
         solution = self._solve(stage, network.tensors, goal, penalties, specs, movable, budget)
         return network.with_tensors(solution.tensors), solution.record(stage)
@@ -125,9 +125,14 @@ class TaskTraining:
         problem = Problem(name, tensors, [goal], may_move, applied, buffers=buffers)
         return solve(problem, budget or self.settings.budget, self.generator, self.context)
 
+    def _distilled(self, rows: Examples, teacher: Network) -> Examples:
+        """Rows with softened labels, which a loss of the user's own need not know."""
+        share = self.settings.distillation if self.task.loss is None else 0.0
+        return distilled(rows, teacher, self.task.kind, share)
+
     def loss(self, network: Network) -> float:
         """Validation loss, which is compared with tau."""
-        objectives = [objective(network.architecture, self.task.kind, *self.rows())]
+        objectives = [objective(network.architecture, self.task, *self.rows())]
         loss = validation_loss(objectives, network.tensors)
         require_finite(loss, self.task.name, "between two trainings")
         return loss

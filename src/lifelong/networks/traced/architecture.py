@@ -29,7 +29,15 @@ from lifelong.networks.layout import (
 from lifelong.networks.nn_modules import identity, require_module
 from lifelong.networks.surgery import append_units, newer_units
 from lifelong.networks.traced.build import Builder, tensors_at
-from lifelong.networks.traced.program import Program, Runner, Size
+from lifelong.networks.traced.program import (
+    BATCH_NORM,
+    NOTHING,
+    Named,
+    Program,
+    Runner,
+    Size,
+    Value,
+)
 from lifelong.networks.traced.trace import Mode, Tracer, in_mode, require_runnable
 
 TOLERANCE = 1e-4  # of the largest output: rounding of float32 over many layers
@@ -59,6 +67,22 @@ class TracedData(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="t
     costs: tuple[Size, ...]
     constants: tuple[str, ...] = ()
     start: tuple[str, ...] = ()
+
+    def report(self) -> str:
+        """Which groups of units grow, and what does not, with the reason."""
+        layout = self.layout
+        lines = [f"{self.module}: groups of units that grow: {len(layout.groups)}"]
+        for group, units in layout.groups.items():
+            touched = [
+                n for n, s in layout.tensors.items() if any(group in a.groups for a in s.axes)
+            ]
+            lines.append(f"  {group}: {units} units, in {', '.join(touched)}")
+        if layout.fixed:
+            lines.append("these do not:")
+            lines += [f"  {layer}: {why}" for layer, why in layout.fixed.items()]
+        if self.constants:
+            lines.append(f"never changed: {', '.join(self.constants)}")
+        return "\n".join(lines)
 
     def check(self) -> None:
         """Refuse references to what is not there, and operations that are not known."""
@@ -125,15 +149,47 @@ class Traced:
     ) -> Tensor:
         return self.run("evaluation" if generator is None else "training", tensors, x, generator)
 
+    def features_holding(
+        self, held: Tensors, tensors: Tensors, x: Tensor, generator: torch.Generator
+    ) -> Tensor:
+        """As in training, with the units that `held` marks, by the name of a statistic, normalised
+        as in evaluation.
+        """
+        return self.run("training", tensors, x, generator, held)
+
     def run(
-        self, mode: Mode, tensors: Tensors, x: Tensor, generator: torch.Generator | None = None
+        self,
+        mode: Mode,
+        tensors: Tensors,
+        x: Tensor,
+        generator: torch.Generator | None = None,
+        held: Tensors = NOTHING,
     ) -> Tensor:
         """Features; in training mode without a generator random numbers are PyTorch's global."""
         if self._frozen is not None and tuple(x.shape[1:]) == self._frozen.shape:
-            features: Tensor = self._frozen.rest[mode](tensors, x, generator)
+            features: Tensor = self._frozen.rest[mode](tensors, x, generator, held=held)
             return features
-        whole: Tensor = self._runners[mode](tensors, self._typed(x), generator)
+        whole: Tensor = self._runners[mode](tensors, self._typed(x), generator, held=held)
         return whole
+
+    @cached_property
+    def scales(self) -> dict[str, str]:
+        """By the name of a weight, the scale of the batch normalisation that follows it."""
+        calls, found = self.data.evaluation.calls, {}
+        for call in calls:
+            if call.operation != BATCH_NORM or not isinstance(call.arguments[0], Value):
+                continue
+            number, scale = call.arguments[0].number, call.arguments[1]
+            weight = calls[number - 1].arguments[1:2] if number else []
+            for one in weight:
+                if isinstance(one, Named) and isinstance(scale, Named):
+                    found[one.name] = scale.name
+        known = self.layout.tensors
+        return {
+            weight: scale
+            for weight, scale in found.items()
+            if weight in known and scale in known and known[weight].out == 0
+        }
 
     def _typed(self, x: Tensor) -> Tensor:
         return x if self.data.dtype == "float32" else x.to(getattr(torch, self.data.dtype))
@@ -189,19 +245,7 @@ class Traced:
 
     def report(self) -> str:
         """Which groups of units grow, and what does not, with the reason."""
-        layout = self.layout
-        lines = [f"{self.data.module}: groups of units that grow: {len(layout.groups)}"]
-        for group, units in layout.groups.items():
-            touched = [
-                n for n, s in layout.tensors.items() if any(group in a.groups for a in s.axes)
-            ]
-            lines.append(f"  {group}: {units} units, in {', '.join(touched)}")
-        if layout.fixed:
-            lines.append("these do not:")
-            lines += [f"  {layer}: {why}" for layer, why in layout.fixed.items()]
-        if self.constants:
-            lines.append(f"never changed: {', '.join(self.constants)}")
-        return "\n".join(lines)
+        return self.data.report()
 
     def state_dict(self, network: Network) -> dict[str, Tensor]:
         """A task's network under the module's own names, for `load_state_dict(strict=False)`: a

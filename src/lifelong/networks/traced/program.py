@@ -9,7 +9,8 @@ import math
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, final
 
 import msgspec
@@ -76,6 +77,8 @@ class Word(msgspec.Struct, frozen=True, tag="word"):
 
 
 DEVICE = Word("device", "")
+BATCH_NORM = "aten.batch_norm.default"
+NOTHING: Mapping[str, Tensor] = MappingProxyType({})
 Atom: TypeAlias = bool | int | float | str | Value | Named | Size | Word | None
 Argument: TypeAlias = Atom | list[Atom]
 
@@ -95,6 +98,12 @@ class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def names(self) -> set[str]:
         """The tensors that it reads."""
         return {atom.name for atom in self.atoms() if isinstance(atom, Named)}
+
+    @property
+    def statistics(self) -> str | None:
+        """The running mean that a batch normalisation has."""
+        mean = self.arguments[3] if self.operation == BATCH_NORM else None
+        return mean.name if isinstance(mean, Named) else None
 
     def symbols(self) -> set[str]:
         """The groups whose widths it depends on."""
@@ -209,6 +218,7 @@ class _Step:
     named_fills: tuple[tuple[str, int, Any], ...]
     random: bool
     done: tuple[int, ...]
+    statistics: str | None  # running mean of a batch normalisation
 
 
 @final
@@ -235,8 +245,13 @@ class Runner:
         x: Tensor,
         generator: torch.Generator | None = None,
         watch: Callable[[Any], None] | None = None,
+        held: Tensors = NOTHING,
     ) -> Any:
-        """The result; `watch` sees every value."""
+        """The result; `watch` sees every value.
+
+        `held` marks, by the name of a running mean, the units that are normalised by their running
+        statistics in training too, which stay as they are.
+        """
         values: list[Any] = [None] * self._count
         values[0] = x
         widths = {g: tensors[name].shape[dim] // places for g, name, dim, places in self._widths}
@@ -259,7 +274,11 @@ class Runner:
                     named[name] = sources[source][key]
                 if step.random:
                     named["generator"] = generator
-            values[number] = step.function(*arguments, **named)
+            function = step.function
+            if held:
+                marks = held.get(step.statistics or "")
+                function = function if marks is None else partial(_held_batch_norm, marks)
+            values[number] = function(*arguments, **named)
             if watch is not None:
                 watch(values[number])
             for old in step.done:  # as a module frees what it is done with
@@ -311,6 +330,7 @@ class Runner:
             tuple(named_fills),
             random,
             done,
+            call.statistics,
         )
 
     def _source(self, atom: Atom) -> tuple[int | None, Any]:
@@ -364,6 +384,28 @@ _DIRECT = {
     "aten.contiguous.default": Tensor.contiguous,
     GETITEM: operator.getitem,
 }
+
+
+def _held_batch_norm(
+    held: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor,
+    var: Tensor,
+    training: bool,
+    *rest: Any,
+) -> Tensor:
+    """Batch normalisation whose `held` channels are in evaluation mode."""
+    if not training:
+        return torch.batch_norm(x, weight, bias, mean, var, training, *rest)
+    # Copies, because gradients may need the statistics that were given.
+    kept, moved = ((mean.clone(), var.clone()) for _ in range(2))
+    by_batch = torch.batch_norm(x, weight, bias, *moved, training, *rest)
+    still = torch.batch_norm(x, weight, bias, *kept, False, *rest)
+    for now, after in zip((mean, var), moved, strict=True):
+        now.copy_(torch.where(held, now, after))
+    return torch.where(held.reshape(1, -1, *[1] * (x.ndim - 2)), still, by_batch)
 
 
 def _dropout(

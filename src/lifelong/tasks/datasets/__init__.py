@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import Any, final
 
 from lifelong.plugins import Registry, did_you_mean
-from lifelong.tasks.datasets import awa, cifar100, digits, features, mnist, presence, variation
+from lifelong.tasks.datasets import (
+    awa,
+    cifar100,
+    digits,
+    features,
+    mnist,
+    presence,
+    source_lines,
+    variation,
+)
 from lifelong.tasks.datasets.files import DataError, data_directory
 from lifelong.tasks.streams import Stream
 
@@ -59,6 +68,11 @@ DATASETS = Registry(
             presence.mnist_variation,
         ),
         DataSet("cifar-100", cifar100.cifar_100, "CIFAR-100 in groups", presence.cifar_100),
+        DataSet(
+            "source-lines",
+            source_lines.source_lines,
+            "lines of the standard library, each package against the rest",
+        ),
         DataSet("awa", awa.awa, "Animals with Attributes, each against the rest", presence.awa),
     ),
 )

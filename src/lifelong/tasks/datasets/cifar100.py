@@ -5,6 +5,7 @@ Each channel is standardised by its mean and deviation over the training rows of
 
 import os
 from pathlib import Path
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ SUPERCLASSES = "coarse_label_names.txt"
 SHAPE = (3, 32, 32)
 LABELS = 2  # bytes before the pixels of a row: the coarse label, then the fine one
 ROW = LABELS + 3 * 32 * 32
+Half: TypeAlias = Literal["first", "second"]
 
 
 def cifar_100(
@@ -35,11 +37,13 @@ def cifar_100(
     valid: int = 5000,
     order: Order = "drawn",
     superclasses: bool = False,
+    half: Half | None = None,
 ) -> Stream:
     """Ten tasks of ten classes drawn from the seed, each class a binary subtask.
 
     With `superclasses` there are 20 tasks of five classes, the publisher's superclasses, in an
-    order drawn from the seed; `group` is of no effect then.
+    order drawn from the seed; `group` is of no effect then. With `half` there are only the classes
+    0 to 49 ("first") or 50 to 99 ("second") of the publisher's numbers, whatever the seed.
 
     With kind="classes" each task is one softmax over its ten classes. `valid` images are held out
     of the training images, stratified by class: 50 of 500.
@@ -48,7 +52,7 @@ def cifar_100(
     files = (TRAIN, TEST, NAMES, *([SUPERCLASSES] if superclasses else []))
     members = {name: f"{DIRECTORY}/{name}" for name in files}
     fetch_archive("cifar-100", directory, members, ARCHIVE)
-    train, test = read_bin(directory / TRAIN), read_bin(directory / TEST)
+    train, test = (_half(read_bin(directory / file), half) for file in (TRAIN, TEST))
     names = read_names(directory / NAMES)
     labels = np.unique(np.concatenate([train[1], test[1]]))
     if labels[-1] >= len(names):
@@ -67,9 +71,23 @@ def cifar_100(
         kind=kind,
         order=order,
         standardise="channels",
-        source="CIFAR-100, original files" + (", superclasses" if superclasses else ""),
+        source="CIFAR-100, original files"
+        + (", superclasses" if superclasses else "")
+        + ("" if half is None else f", {half} half of the classes"),
         groups=together,
     )
+
+
+def _half(
+    rows: tuple[NDArray[np.uint8], NDArray[np.uint8]], half: Half | None
+) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    if half is None:
+        return rows
+    if half not in get_args(Half):
+        raise DataError(f"half must be 'first', 'second' or None, not {half!r}")
+    x, labels = rows
+    chosen = (labels < 50) == (half == "first")
+    return x[chosen], labels[chosen]
 
 
 def read_bin(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
