@@ -102,7 +102,7 @@ class Adapted:
 
     def _call(self, training: bool, tensors: Tensors, x: Tensor) -> Tensor:
         module = self._modes[training]
-        given = {n: t for n, t in tensors.items() if n not in HEAD}
+        given = {name: tensors[name] for name in self.data.start}
         counters = {n: torch.zeros((), dtype=torch.long) for n, _ in _counters(module)}
         constants = {n: t.to(x.device) for n, t in self.constants.items()}
         with self._lock:
