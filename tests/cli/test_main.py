@@ -147,7 +147,7 @@ def test_inspect_tells_what_of_a_module_grows_and_what_does_not(capsys, tmp_path
     cli.main(["inspect", str(tmp_path / "adapted")])
     printed = capsys.readouterr().out
     assert "Net: no units grow; numbers that tasks may patch: 70 in weights" in printed
-    assert "tasks learned: classes 0; load(..., module=Net(...)) tells more" in printed
+    assert "tasks learned: 1; load(..., module=Net(...)) tells more" in printed
 
 
 def test_inspect_many_tasks_sums_up(capsys):

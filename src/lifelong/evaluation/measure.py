@@ -163,7 +163,7 @@ def model_run(path: Path) -> Run:
 def module_report(path: Path) -> str:
     """What grows in the module of a saved model, and what does not; empty for an mlp or convnet.
 
-    A module that was not traced cannot be loaded without its code: then the tasks are told as well.
+    A module that was not traced cannot be loaded without its code: then this is all that is told.
     """
     manifest = read_manifest(path)
     if manifest.module is None:
@@ -174,9 +174,9 @@ def module_report(path: Path) -> str:
         raise ModelFileError(f"{path}: its module is damaged: {error!r}") from error
     if isinstance(manifest.module, TracedData):
         return report
-    names = ", ".join(task.name for task in manifest.tasks) or "none yet"
+    learned = manifest.count or len(manifest.tasks)
     needed = f"load(..., module={manifest.module.module}(...)) tells more, with its code"
-    return f"{report}\ntasks learned: {names}; {needed}"
+    return f"{report}\ntasks learned: {learned}; {needed}"
 
 
 def is_adapted(path: Path) -> bool:
