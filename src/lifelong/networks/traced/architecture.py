@@ -43,6 +43,7 @@ from lifelong.networks.traced.trace import Mode, Tracer, in_mode, require_runnab
 TOLERANCE = 1e-4  # of the largest output: rounding of float32 over many layers
 MOST_NUMBERS = 2**30  # in a value that two rows make
 EXACT = 1e-5  # the same, for sums that have one more term
+_LAYERS = ("aten.conv", "aten.linear")  # operations whose second argument is a weight
 
 
 @final
@@ -175,21 +176,21 @@ class Traced:
     @cached_property
     def scales(self) -> dict[str, str]:
         """By the name of a weight, the scale of the batch normalisation that follows it."""
-        calls, found = self.data.evaluation.calls, {}
+        calls, known, found = self.data.evaluation.calls, self.layout.tensors, {}
         for call in calls:
-            if call.operation != BATCH_NORM or not isinstance(call.arguments[0], Value):
+            if call.operation != BATCH_NORM:
                 continue
-            number, scale = call.arguments[0].number, call.arguments[1]
-            weight = calls[number - 1].arguments[1:2] if number else []
-            for one in weight:
-                if isinstance(one, Named) and isinstance(scale, Named):
-                    found[one.name] = scale.name
-        known = self.layout.tensors
-        return {
-            weight: scale
-            for weight, scale in found.items()
-            if weight in known and scale in known and known[weight].out == 0
-        }
+            before, scale = call.arguments[:2]
+            layer = (
+                calls[before.number - 1] if isinstance(before, Value) and before.number else None
+            )
+            if layer is None or not layer.operation.startswith(_LAYERS):
+                continue
+            weight = layer.arguments[1]
+            if isinstance(weight, Named) and isinstance(scale, Named):
+                found[weight.name] = scale.name
+        pairs = {w: s for w, s in found.items() if w in known and s in known}
+        return {weight: scale for weight, scale in pairs.items() if known[weight].out == 0}
 
     def _typed(self, x: Tensor) -> Tensor:
         return x if self.data.dtype == "float32" else x.to(getattr(torch, self.data.dtype))
