@@ -254,6 +254,7 @@ _TABLE = (
         space={"mu": _MU},
         look=Look("#7f7f7f", "D", (0, (4, 2))),
         keeps_data=True,
+        checked="published-split",
     ),
     Method(
         "DNN",
@@ -263,7 +264,7 @@ _TABLE = (
         DEN_PAPER,
         space={"mu": _MU},
         look=Look("#b8a11f", "H", ":"),
-        checked="published accuracies",
+        checked="published-permuted, published-split",
     ),
     Method(
         "DNN-L1",
@@ -282,6 +283,7 @@ _TABLE = (
         DEN_PAPER,
         space={"mu": _MU, "strength": Range(1e-4, 1.0)},
         look=Look("#e69f00", "^", "-"),
+        checked="published-split",
     ),
     Method(
         "DNN-EWC",
@@ -291,7 +293,7 @@ _TABLE = (
         "Kirkpatrick et al., PNAS 2017",
         space={"mu": _MU, "strength": Range(1.0, 1e4)},
         look=Look("#56b4e9", "P", "-"),
-        checked="published accuracies",
+        checked="published-permuted, published-split",
     ),
     Method(
         "SI",
@@ -302,7 +304,7 @@ _TABLE = (
         in_paper=False,
         space={"mu": _MU, "strength": Range(1e-3, 10.0)},
         look=Look("#4c6a92", "h", "-."),
-        checked="published accuracies",
+        checked="published-permuted, published-split",
     ),
     Method(
         "IMM-mean",
@@ -409,6 +411,7 @@ _TABLE = (
         in_paper=False,
         space={"mu": _MU, "strength": Range(0.1, 10.0)},
         look=Look("#44aa99", "8", "-."),
+        checked="published-split",
     ),
     Method(
         "ER",

@@ -17,7 +17,7 @@ from builders import (
 )
 from lifelong.learners.baselines import ER, GPM, ERSettings, GPMSettings, LwFSettings
 from lifelong.learners.baselines.er import reservoir
-from lifelong.learners.baselines.gpm import extended
+from lifelong.learners.baselines.gpm import Projection, extended
 from lifelong.learners.registry import METHODS
 from lifelong.training.budget import Budget, SettingError
 
@@ -123,6 +123,25 @@ def test_gpm_with_all_directions_kept_changes_no_old_answer_on_old_rows(network,
     torch.testing.assert_close(answers(learner, first.train.x)["a"], before, atol=2e-3, rtol=0)
     moved_elsewhere = (answers(learner, inputs_for(architecture, 9))["a"] - elsewhere).abs().max()
     assert network == "convnet" or moved_elsewhere > 2e-3
+
+
+@settings(max_examples=25)
+@given(inputs=st.integers(1, 8), kept=st.integers(0, 9), seed=st.integers(0, 10**6))
+def test_a_projected_step_is_what_lies_across_the_directions(inputs, kept, seed):
+    """Few directions and many, which are projected in two ways."""
+    generator = random(seed)
+    square = torch.randn(inputs + 1, inputs + 1, generator=generator, dtype=torch.float64)
+    basis = torch.linalg.qr(square).Q[:, : min(kept, inputs + 1)]
+    before = torch.randn(3, inputs + 1, generator=generator, dtype=torch.float64)
+    step = torch.randn(3, inputs + 1, generator=generator, dtype=torch.float64)
+    tensors = {"layer.weight": before[:, :-1].clone(), "layer.bias": before[:, -1].clone()}
+    hook = Projection({"layer": basis})
+    hook.before_step(tensors)
+    tensors["layer.weight"] += step[:, :-1]
+    tensors["layer.bias"] += step[:, -1]
+    hook.after_step(tensors)
+    found = torch.cat([tensors["layer.weight"], tensors["layer.bias"][:, None]], dim=1)
+    torch.testing.assert_close(found, before + step - step @ basis @ basis.T)
 
 
 def test_gpm_forgets_less_than_fine_tuning_and_less_the_more_it_keeps():
