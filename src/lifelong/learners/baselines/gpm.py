@@ -20,7 +20,7 @@ from lifelong.learners.baselines.settings import SequentialSettings
 from lifelong.networks.growing import OWN, Network
 from lifelong.networks.layout import Architecture, NetworkError, Tensors
 from lifelong.networks.sequential import Sequential
-from lifelong.tasks.task import Examples
+from lifelong.tasks.task import Examples, whole_of
 from lifelong.training.budget import require
 
 _SMALLEST = 1e-7  # share of the energy below which a direction is rounding
@@ -117,7 +117,8 @@ class GPM(SequentialLearner[GPMSettings]):
         layers = dict(self._layers(network.tensors))
         sums = {n: torch.zeros(size, size, device=self.device) for n, size in layers.items()}
         left = self.settings.samples
-        for x, _ in rows.batches(min(_CHUNK, left), generator):
+        # So few that each of several processes takes all of them.
+        for x, _ in whole_of(rows).batches(min(_CHUNK, left), generator):
             inputs, _ = self._sequential.traced(network.tensors, x[:left])
             for layer, total in sums.items():
                 seen = inputs[layer][0]
