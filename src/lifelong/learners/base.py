@@ -465,16 +465,13 @@ class Learner(ABC, Generic[S]):
                 context.tell(TaskFailed(self.method, title, str(error) or type(error).__name__))
                 raise
 
-    @contextmanager
     def _checkpoint(
         self, directory: Path, what: str, tasks: Sequence[Task]
-    ) -> Iterator[AnyCheckpoint]:
+    ) -> AbstractContextManager[AnyCheckpoint]:
         """The checkpoint; of several processes the first one has it."""
-        if not self.ranks.first:
-            yield SharedCheckpoint(None, self.ranks)
-            return
-        with Checkpoint.at(directory, self._about(what, tasks)) as own:
-            yield own if self.ranks.alone else SharedCheckpoint(own, self.ranks)
+        if self.ranks.alone:
+            return Checkpoint.at(directory, self._about(what, tasks))
+        return SharedCheckpoint.at(directory, lambda: self._about(what, tasks), self.ranks)
 
     @final
     def _parts(self, tasks: Sequence[Task]) -> list[Task]:

@@ -293,11 +293,12 @@ class Task:
 
     `train`, `valid` and `test` are pairs (inputs, labels) of arrays, a torch `Dataset` or
     `DataLoader` of such pairs, or `Examples`. Inputs in a memory-mapped array (`np.memmap`, or
-    `np.load` with a `mmap_mode`) stay there and are read batch by batch. Labels of a binary task are 0 or 1, one column per
-    output; labels of classes are whole numbers from 0; those of a regression are numbers, one
-    column per output, best scaled to about 1. The kind and the number of outputs are inferred from
-    training labels in arrays unless they are given: two-dimensional labels, or labels that are all
-    0 or 1, make a binary task. A regression has to be asked for.
+    `np.load` with a `mmap_mode`) stay there and are read batch by batch.
+    Labels of a binary task are 0 or 1, one column per output; labels of classes are whole numbers
+    from 0; those of a regression are numbers, one column per output, best scaled to about 1. The
+    kind and the number of outputs are inferred from training labels in arrays unless they are
+    given: two-dimensional labels, or labels that are all 0 or 1, make a binary task. A regression
+    has to be asked for.
     Classes that are numbered from 1 keep their numbers: `first` is 1 then, and 0 otherwise.
 
     `class_weights` multiply the loss of each row of a class, or of the positives of each binary
@@ -500,9 +501,7 @@ def _advice(columns: Tensor, odd: Tensor) -> str:
     return "recode them, or pass kind='classes'"
 
 
-def _as_rows(
-    name: str, split: str, given: tuple[Array, ...]
-) -> "TensorExamples | MappedExamples":
+def _as_rows(name: str, split: str, given: tuple[Array, ...]) -> "TensorExamples | MappedExamples":
     where = f"task {name!r}, {split}"
     if len(given) != 2:
         raise TaskError(

@@ -8,9 +8,11 @@ process: its sums are what it has.
 
 import atexit
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, final
+from pathlib import Path
+from typing import Any, Literal, Self, TypeAlias, final
 
 import msgspec
 import numpy as np
@@ -23,6 +25,7 @@ from lifelong.training.budget import SettingError
 
 Parallel: TypeAlias = Literal["torch.distributed"]
 PARALLEL: Parallel = "torch.distributed"
+_CPU = torch.device("cpu")
 
 
 class RanksError(RuntimeError):
@@ -40,7 +43,7 @@ class Ranks:
 
     rank: int = 0
     count: int = 1
-    device: torch.device = torch.device("cpu")
+    device: torch.device = _CPU
 
     @property
     def alone(self) -> bool:
@@ -70,7 +73,17 @@ class Ranks:
 
     def from_first(self, tensor: Tensor) -> Tensor:
         """What the first process has: a decision that is made once."""
-        return tensor if self.alone else self.summed(tensor if self.first else torch.zeros_like(tensor))
+        if self.alone:
+            return tensor
+        return self.summed(tensor if self.first else torch.zeros_like(tensor))
+
+    def told(self, said: bytes = b"") -> bytes:
+        """What the first process says."""
+        length = int(self.from_first(torch.tensor(len(said))))
+        content = torch.zeros(length, dtype=torch.uint8)
+        if self.first and said:
+            content = torch.from_numpy(np.frombuffer(said, np.uint8).copy())
+        return self.from_first(content).numpy().tobytes() if length else b""
 
     def gathered(self, rows: Tensor) -> Tensor:
         """The rows of all processes, those of the first one first."""
@@ -168,20 +181,37 @@ class SharedCheckpoint:
     def __init__(self, own: Checkpoint | None, ranks: Ranks) -> None:
         self._own, self._ranks = own, ranks
 
+    @classmethod
+    @contextmanager
+    def at(
+        cls, directory: Path, about: Callable[[], Mapping[str, str]], ranks: Ranks
+    ) -> Iterator[Self]:
+        """Open it in the first process; what cannot be opened is an error in all."""
+        with ExitStack() as held:
+            own, refused = None, ""
+            if ranks.first:
+                try:
+                    own = held.enter_context(Checkpoint.at(directory, about()))
+                except CheckpointError as error:
+                    refused = str(error)
+            refused = ranks.told(refused.encode()).decode()
+            if refused:
+                raise CheckpointError(refused)
+            yield cls(own, ranks)
+
     def turn(self, stage: str) -> StageSnapshot | None:
         """As `Checkpoint.turn`, in all processes alike."""
         found: StageSnapshot | None = None
         said = b""
-        try:
-            if self._own is not None:
+        if self._own is not None:
+            try:
                 found = self._own.turn(stage)
                 said = b"" if found is None else _in_bytes(found)
-        except CheckpointError as error:
-            self._tell(b"!" + str(error).encode())
-            raise
-        said = self._tell(said)
-        if said.startswith(b"!"):
-            raise CheckpointError(said[1:].decode())
+            except CheckpointError as error:
+                said = _REFUSED + str(error).encode()
+        said = self._ranks.told(said)
+        if said.startswith(_REFUSED):
+            raise CheckpointError(said.removeprefix(_REFUSED).decode())
         return found if found is not None or not said else _from_bytes(said)
 
     def keep(self, snapshot: Callable[[], StageSnapshot]) -> None:
@@ -200,18 +230,9 @@ class SharedCheckpoint:
         if self._own is not None:
             self._own.remove()
 
-    def _tell(self, said: bytes) -> bytes:
-        """What the first process says."""
-        length = int(self._ranks.from_first(torch.tensor(len(said))))
-        if not length:
-            return b""
-        content = torch.zeros(length, dtype=torch.uint8)
-        if self._ranks.first:
-            content = torch.from_numpy(np.frombuffer(said, np.uint8).copy())
-        return self._ranks.from_first(content).numpy().tobytes()
-
 
 AnyCheckpoint: TypeAlias = Checkpoint | SharedCheckpoint
+_REFUSED = b"!" * 16  # no snapshot begins so: its first bytes are a small number
 
 
 def _in_bytes(snapshot: StageSnapshot) -> bytes:

@@ -371,9 +371,7 @@ class _Softmax:
 
         return self.data.sum(slope) / self.data.rows
 
-    def newton_direction(
-        self, v: Tensor, slope: Tensor, free: Tensor, precision: float
-    ) -> Tensor:
+    def newton_direction(self, v: Tensor, slope: Tensor, free: Tensor, precision: float) -> Tensor:
         """Solve curvature @ direction = -slope by conjugate gradients on the free coordinates,
         preconditioned by the diagonal of the curvature.
         """
