@@ -35,7 +35,7 @@ from lifelong.watching.events import Validated
 
 BUDGET = Budget(steps=24, batch_size=15, learning_rate=0.01, check_every=8, patience=2)
 GROWS = {"sigma": 0.001, "budget": BUDGET, "min_improvement": 0.01}
-# Without classes, whose sparse head is solved to a tolerance that rounding may let it reach earlier.
+# No classes: their sparse head is solved to a tolerance, which rounding may let it reach earlier.
 KINDS = ("one output", "subtasks", "regression")
 
 

@@ -101,6 +101,9 @@ class TensorExamples:
     def with_labels(self, y: Tensor) -> "TensorExamples":
         return replace(self, y=y)
 
+    def first(self, count: int) -> Tensor:
+        return self.x[:count]
+
     def part(self, rank: int, count: int) -> "TensorExamples":
         shard = Shard(rank, count, self)
         return TensorExamples(self.x[shard.rows], self.y[shard.rows], shard)
@@ -241,7 +244,7 @@ class MappedExamples:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self._x.shape[1:]
+        return tuple(self._x.shape[1:])
 
     def part(self, rank: int, count: int) -> "MappedExamples":
         return MappedExamples(self._x, self.y, Shard(rank, count, self))
@@ -257,7 +260,9 @@ class MappedExamples:
             yield self._read(chosen.numpy()), self.y[chosen]
 
     def first(self, count: int) -> Tensor:
-        return self._read(np.arange(min(count, len(self))))
+        """Some of the first inputs: no more than take a few megabytes."""
+        few = max(2, _FEW_BYTES // max(1, self._x[:1].nbytes))
+        return self._read(np.arange(min(count, few, len(self))))
 
     def _read(self, chosen: "np.ndarray[Any, Any]") -> Tensor:
         rows = torch.from_numpy(np.asarray(self._x[chosen], dtype=_native_type(self._x.dtype)))
@@ -269,6 +274,7 @@ class MappedExamples:
 
 
 _AROUND = 2**16  # bytes that Linux maps when one of them is read
+_FEW_BYTES = 2**22
 _HELD = 2**26  # bytes that may be mapped before they are given back
 
 
@@ -432,8 +438,7 @@ class Task:
             return rows
         labels = _labels(where, rows.y, self.kind, self.outputs, self.first)
         if split == "train":
-            mapped = isinstance(rows, MappedExamples)
-            _warn_unscaled(where, rows.first(LOOKED_AT // 10) if mapped else rows.x)
+            _warn_unscaled(where, rows.first(LOOKED_AT))
             if self.kind is Kind.BINARY:
                 _refuse_one_class(where, labels)
         return rows.with_labels(labels)
