@@ -78,9 +78,7 @@ def from_dataset(parallel: Any) -> Learner[Any]:
 
 def of_method(name: str) -> Callable[[Any], Learner[Any]]:
     def make(parallel: Any) -> Learner[Any]:
-        method = METHODS[name]
-        like = method.make(network(), budget=BUDGET, seed=3)
-        learner = type(like)(network(), like.settings, seed=3, parallel=parallel)
+        learner = METHODS[name].make(network(), budget=BUDGET, seed=3, parallel=parallel)
         return learn_all(learner, stream_for(network(), "one output", "classes", seed=5))
 
     return make

@@ -22,6 +22,7 @@ from lifelong.networks.layout import Architecture, NetworkError, Tensors
 from lifelong.networks.sequential import Sequential
 from lifelong.tasks.task import Examples, whole_of
 from lifelong.training.budget import require
+from lifelong.training.ranks import Parallel
 
 _SMALLEST = 1e-7  # share of the energy below which a direction is rounding
 _CHUNK = 64  # rows at once: a convolution's inputs are unfolded
@@ -65,8 +66,11 @@ class GPM(SequentialLearner[GPMSettings]):
         seed: int = 0,
         device: str | torch.device = "cpu",
         progress: bool = False,
+        parallel: Parallel | None = None,
     ) -> None:
-        super().__init__(architecture, settings, seed=seed, device=device, progress=progress)
+        super().__init__(
+            architecture, settings, seed=seed, device=device, progress=progress, parallel=parallel
+        )
         if not isinstance(architecture, Sequential):
             raise NetworkError(
                 "GPM keeps the directions of each layer's inputs, which only mlp, convnet and "
