@@ -89,7 +89,7 @@ def run_command(
             )
         ]
         workers = worker_count(jobs)
-        together, first = started_by_torchrun()
+        together, first = _among_processes()
         place = TOGETHER if together else ENGINES.named(engine)
         console = Terminal(stderr=json, quiet=not first)
         for chosen in several:
@@ -222,7 +222,7 @@ def resumable() -> Iterator[None]:
         ) from None
 
 
-def started_by_torchrun() -> tuple[bool, bool]:
+def _among_processes() -> tuple[bool, bool]:
     """Whether torchrun started this process with others, and whether it is the first of them."""
     several = int(os.environ.get("WORLD_SIZE", "1")) > 1 and "MASTER_ADDR" in os.environ
     return several, not several or os.environ.get("RANK") == "0"
