@@ -21,6 +21,7 @@ SPEED = (
     "all",
     "tables",
     "finding",
+    "parallel",
 )
 
 

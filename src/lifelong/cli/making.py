@@ -50,7 +50,9 @@ def run_command(
     """Make the runs of a recipe and store them; `lifelong list` names the recipes.
 
     Stored runs are not repeated. After Ctrl-C or a kill, the same command resumes. A run that fails
-    is recorded and the others continue; the exit code is then 1.
+    is recorded and the others continue; the exit code is then 1. Started by `torchrun
+    --nproc-per-node N -m lifelong run ...`, N processes make each run together, on parts of its
+    rows.
 
     Args:
         recipe: Name of the recipe, such as figure3-variation; or "family" for all that compare
@@ -69,6 +71,7 @@ def run_command(
         from lifelong.experiments.engines import ENGINES
         from lifelong.experiments.recipes import recipes
         from lifelong.experiments.runner import jobs_of, run
+        from lifelong.experiments.together import TOGETHER
 
         several = recipes(recipe, size, methods)
         asked = seed_numbers(seeds)
@@ -85,8 +88,10 @@ def run_command(
                 device=on,
             )
         ]
-        workers, place = worker_count(jobs), ENGINES.named(engine)
-        console = Terminal(stderr=json)
+        workers = worker_count(jobs)
+        together, first = _among_processes()
+        place = TOGETHER if together else ENGINES.named(engine)
+        console = Terminal(stderr=json, quiet=not first)
         for chosen in several:
             _require_data(chosen)
             which = f"{chosen.name}: " if len(several) > 1 else ""
@@ -94,7 +99,7 @@ def run_command(
                 console.print(f"Small: {which}{chosen.reduced}.", highlight=False)
         with resumable():
             counts = run(todo, workers=workers, console=console, engine=place)
-        if json:
+        if json and first:
             print_json(counts)
         else:
             console.print(
@@ -215,6 +220,12 @@ def resumable() -> Iterator[None]:
         raise Refusal(
             f"stopped; what is stored stays, and the same command goes on: {again}", 130
         ) from None
+
+
+def _among_processes() -> tuple[bool, bool]:
+    """Whether torchrun started this process with others, and whether it is the first of them."""
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1 and "MASTER_ADDR" in os.environ
+    return several, not several or os.environ.get("RANK") == "0"
 
 
 def _device(name: str) -> str:

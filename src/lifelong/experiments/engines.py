@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeAlias, final
 
+from lifelong.evaluation.measure import ProgressCallback, no_progress
 from lifelong.evaluation.runs import Summary
 from lifelong.experiments.perform import Job, RunLocked, one_thread, perform
 from lifelong.plugins import Registry
@@ -199,6 +200,11 @@ def _outcome(job: Job, pipe: "Connection[Any, Any]") -> WorkerEvent:
     def progress(_method: str, what: str, done: int) -> None:
         pipe.send(Doing(job, what, done))
 
+    return outcome(job, progress)
+
+
+def outcome(job: Job, progress: ProgressCallback = no_progress) -> WorkerEvent:
+    """Make a run in this process; what it raises is an outcome as well."""
     try:
         return Done(job, perform(job, progress).run.summary)
     except RunLocked as error:

@@ -3,8 +3,8 @@
 import errno
 import math
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -30,7 +30,7 @@ from lifelong.learners.base import Learner
 from lifelong.learners.den import DEN
 from lifelong.learners.registry import Method
 from lifelong.learners.registry import method as method_named
-from lifelong.networks.layout import Architecture
+from lifelong.networks.layout import Architecture, NetworkError
 from lifelong.networks.sequential import convnet, mlp
 from lifelong.persistence.checkpoint import CheckpointError
 from lifelong.persistence.files import directory_lock, make_directory, replace_file
@@ -38,7 +38,10 @@ from lifelong.persistence.models import ModelFileError
 from lifelong.tables import dataset as _own_tables  # noqa: F401 (registers the data set "table")
 from lifelong.tasks.datasets import load
 from lifelong.tasks.streams import Stream
+from lifelong.tasks.task import TaskError
 from lifelong.training.budget import SettingError
+from lifelong.training.loop import TrainingError
+from lifelong.training.ranks import Parallel, ranks_for
 
 PROGRESS, TRAININGS = "progress.json", "trainings"
 _AFTERWARDS = ("shrink", "perturb")  # settings of finetuning only: not part of DEN's run
@@ -51,13 +54,16 @@ class RunLocked(RuntimeError):
 @final
 @dataclass(frozen=True)
 class Job:
-    """A configuration to run, its directory, device, label and command."""
+    """A configuration to run, its directory, device, label and command, and whether the processes
+    that torchrun started make it together.
+    """
 
     configuration: Configuration
     out: Path
     device: str = "cpu"
     label: str = ""
     command: str = ""
+    parallel: Parallel | None = None
 
     def __str__(self) -> str:
         return self.label or str(self.configuration)
@@ -84,12 +90,26 @@ def perform(job: Job, progress: ProgressCallback = no_progress) -> StoredRun:
     with _alone(working):
         found = find(places, configuration)
         if found is None:
+            if job.parallel:  # `follow` has the others make it too
+                ranks_for(job.parallel, torch.device(job.device)).told(configuration.key.encode())
             content = to_json(_make(job, working, progress))
             keep(places.run(configuration), content)
             found = from_json(content)  # the rounded numbers, whether the run is new or was stored
         places.failed(configuration).unlink(missing_ok=True)
         shutil.rmtree(working, ignore_errors=True)
     return found
+
+
+def follow(jobs: Sequence[Job]) -> None:
+    """Take part, as one of the other processes, in each run that the first one makes; it stores
+    them. An error that all have in common is the first one's to tell.
+    """
+    by_key = {job.configuration.key: job for job in jobs}
+    ranks = ranks_for(jobs[0].parallel, torch.device(jobs[0].device))
+    while key := ranks.told().decode():
+        job = by_key[key]
+        with suppress(TaskError, SettingError, TrainingError, NetworkError):
+            _make(job, job.places.working(job.configuration), no_progress)
 
 
 @contextmanager
@@ -175,7 +195,7 @@ def _finetuned(
 ) -> tuple[Learner[Any], Run]:
     """Start from DEN's stored model if there is one; otherwise learn DEN first."""
     before = before_finetuning(job.configuration)
-    learner = _stored_model(job.places.model(before), stream, row, job.device)
+    learner = _stored_model(job.places.model(before), stream, row, job)
     if learner is None:
         den = method_named(before.method)
         first = replace(job, configuration=before)
@@ -194,9 +214,9 @@ def _metadata(job: Job, row: Method, learner: Learner[Any]) -> RunMetadata:
     return RunMetadata(configuration.data, row.about, job.command, row.name, base)
 
 
-def _stored_model(place: Path, stream: Stream, row: Method, device: str) -> Learner[Any] | None:
+def _stored_model(place: Path, stream: Stream, row: Method, job: Job) -> Learner[Any] | None:
     try:
-        learner = row.learner.load(place, device=device)
+        learner = row.learner.load(place, device=job.device, parallel=job.parallel)
     except ModelFileError:
         return None
     return learner if learner.tasks == stream.names else None
@@ -224,12 +244,14 @@ def _where_it_was(
     """The learner and its results from when the run was killed; otherwise a new learner."""
     configuration = job.configuration
     checkpoint = working / TRAININGS / "one by one"
-    found = _found(configuration, row, working, job.device)
+    found = _found(job, row, working)
     if found is None:
         inputs = next(iter(stream)).shape
         base = architecture(configuration.network, inputs, configuration.scale)
         settings = _settings(configuration, row)
-        learner = row.learner(base, settings, seed=configuration.seed, device=job.device)
+        learner = row.learner(
+            base, settings, seed=configuration.seed, device=job.device, parallel=job.parallel
+        )
         results = None
     else:
         learner, results = found
@@ -240,15 +262,14 @@ def _where_it_was(
     return learner, ResumePoint(results, checkpoint, after)
 
 
-def _found(
-    configuration: Configuration, row: Method, working: Path, device: str
-) -> tuple[Learner[Any], ResultMatrix] | None:
+def _found(job: Job, row: Method, working: Path) -> tuple[Learner[Any], ResultMatrix] | None:
     try:
         progress = msgspec.json.decode((working / PROGRESS).read_bytes(), type=_Progress)
-        if progress.key != configuration.key:
+        if progress.key != job.configuration.key:
             return None
         results = ResultMatrix.from_json(bytes(progress.results))
-        learner = row.learner.load(working / Path(progress.model).name, device=device)
+        place = working / Path(progress.model).name
+        learner = row.learner.load(place, device=job.device, parallel=job.parallel)
     except (FileNotFoundError, msgspec.MsgspecError, ResultError, ModelFileError):
         return None  # nothing to resume from, or nothing that can be trusted: start again
     return (learner, results) if learner.tasks == results.tasks else None
@@ -258,6 +279,8 @@ def _write_progress(
     configuration: Configuration, learner: Learner[Any], results: ResultMatrix, working: Path
 ) -> None:
     """Write the model first, then the file that names it, so that the two always match."""
+    if not learner.ranks.first:
+        return
     model = f"model-{len(results.tasks)}"
     learner.save(working / model, overwrite=True)
     raw = msgspec.Raw(results.to_json().encode())

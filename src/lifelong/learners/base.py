@@ -4,6 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -45,10 +46,19 @@ from lifelong.tasks.task import (
     Task,
     TaskError,
     TensorExamples,
+    part_of,
     plain_tensor,
 )
 from lifelong.training.budget import SettingError, complete, with_new_names
 from lifelong.training.loop import TrainingContext, TrainingError
+from lifelong.training.ranks import (
+    AnyCheckpoint,
+    Parallel,
+    Ranks,
+    SharedCheckpoint,
+    own_device,
+    ranks_for,
+)
 from lifelong.watching.events import Event, TaskBegan, TaskEnded, TaskFailed, Validated, Watcher
 
 CHUNK = 4096  # rows predicted at once, to bound memory
@@ -101,18 +111,22 @@ class Learner(ABC, Generic[S]):
         seed: int = 0,
         device: str | torch.device = "cpu",
         progress: bool = False,
+        parallel: Parallel | None = None,
     ) -> None:
         _require_architecture(architecture)
         self.settings = settings if settings is not None else self.settings_type()
         self.seed = int(seed) if isinstance(seed, np.integer) else seed
         _require_storable(self.settings, self.seed)
-        self.device = usable_device(device)
+        self.device = usable_device(own_device(device) if parallel else device)
         self.progress = progress
+        self.parallel = parallel
+        self.ranks = ranks_for(parallel, self.device)  # the processes that learn together
+        _require_divisible(architecture, self.ranks)
         self._watchers: tuple[Watcher, ...] = ()
         self._learned = _Learned(GrowingNetwork(architecture), ())
         self.attached: Attached | None = None  # what a front end saves with the model
         self._learning = False
-        self._unsaved: Checkpoint | None = None  # of the last learning, until `save`
+        self._unsaved: AnyCheckpoint | None = None  # of the last learning, until `save`
         self._directories: dict[Path, Directory] = {}  # of models loaded or saved
 
     @property
@@ -141,9 +155,9 @@ class Learner(ABC, Generic[S]):
         """
         self._refuse(task)
         with self._context("learn", [task], checkpoint) as context:
-            ready = task
+            [ready] = self._parts([task])
             if self.precomputes:
-                ready = precomputed(task, self.network.architecture, self.device)
+                ready = precomputed(ready, self.network.architecture, self.device)
             network, record = self._learn(ready, self._generator(), context)
             self._commit(context, network, (*self.records, record))
         return record
@@ -243,8 +257,10 @@ class Learner(ABC, Generic[S]):
 
         Where this learner has saved or loaded before, only what is new is written, and the model
         is replaced atomically; any other model is replaced only with `overwrite`, which writes
-        everything.
+        everything. Of several processes that learn together the first one writes.
         """
+        if not self.ranks.first:
+            return
         place, learned = Path(path), self._learned
         write(
             place,
@@ -268,6 +284,7 @@ class Learner(ABC, Generic[S]):
         device: str | torch.device = "cpu",
         progress: bool = False,
         module: nn.Module | None = None,
+        parallel: Parallel | None = None,
     ) -> Self:
         """Read a model that `save` wrote; it predicts and learns exactly as the saved one.
 
@@ -276,6 +293,7 @@ class Learner(ABC, Generic[S]):
         Safe on untrusted files: any defect raises `ModelFileError`.
         """
         place = Path(path)
+        device = own_device(device) if parallel else device
         saved = read(place, usable_device(device), cls.method, cls._private_shape, module)
         manifest, network = saved.manifest, saved.network
         try:
@@ -285,7 +303,12 @@ class Learner(ABC, Generic[S]):
             if unknown:
                 raise SettingError(f"there are none named {', '.join(sorted(unknown))}")
             learner = cls(
-                network.architecture, settings, seed=manifest.seed, device=device, progress=progress
+                network.architecture,
+                settings,
+                seed=manifest.seed,
+                device=device,
+                progress=progress,
+                parallel=parallel,
             )
         except (msgspec.ValidationError, ValueError, OverflowError, RecursionError) as error:
             raise ModelFileError(f"{path}: its settings are damaged: {error}") from error
@@ -307,6 +330,7 @@ class Learner(ABC, Generic[S]):
             seed=self.seed,
             device=self.device,
             progress=self.progress,
+            parallel=self.parallel,
         )
         other._learned, other._watchers = self._learned, self._watchers
         other.attached = self.attached
@@ -422,12 +446,15 @@ class Learner(ABC, Generic[S]):
             held.enter_context(torch.enable_grad())
             held.enter_context(_in_float32(self.device))
             title = tasks[0].name if len(tasks) == 1 else "all tasks"
-            bar = (held.enter_context(_progress_bar(title)),) if self.progress else ()
-            saved = None
+            ranks = self.ranks
+            ranks.require_equal("what is to be learned", str(self._about(what, tasks, data=False)))
+            shown = self.progress and ranks.first
+            bar = (held.enter_context(_progress_bar(title)),) if shown else ()
+            watchers = (*bar, *self._watchers) if ranks.first else ()
+            saved: AnyCheckpoint | None = None
             if checkpoint is not None:
-                about = self._about(what, tasks)
-                saved = held.enter_context(Checkpoint.at(Path(checkpoint), about))
-            context = TrainingContext((*bar, *self._watchers), saved, title)
+                saved = held.enter_context(self._checkpoint(Path(checkpoint), what, tasks))
+            context = TrainingContext(watchers, saved, title, ranks)
             number = len(self.tasks) + 1 if len(tasks) == 1 else len(tasks)
             context.tell(TaskBegan(self.method, title, number))
             try:
@@ -437,6 +464,19 @@ class Learner(ABC, Generic[S]):
                     saved.remove()  # resuming would end in the same error
                 context.tell(TaskFailed(self.method, title, str(error) or type(error).__name__))
                 raise
+
+    def _checkpoint(
+        self, directory: Path, what: str, tasks: Sequence[Task]
+    ) -> AbstractContextManager[AnyCheckpoint]:
+        """The checkpoint; of several processes the first one has it."""
+        if self.ranks.alone:
+            return Checkpoint.at(directory, self._about(what, tasks))
+        return SharedCheckpoint.at(directory, lambda: self._about(what, tasks), self.ranks)
+
+    @final
+    def _parts(self, tasks: Sequence[Task]) -> list[Task]:
+        """The tasks with the rows that this process has."""
+        return list(tasks) if self.ranks.alone else [_part(task, self.ranks) for task in tasks]
 
     @contextmanager
     def _claimed(self) -> Iterator[None]:
@@ -464,6 +504,8 @@ class Learner(ABC, Generic[S]):
                 f"{records[-1].task}: {broken} became infinite or NaN, though the loss did not; a "
                 "smaller learning_rate, or inputs scaled to about 1, usually mend this"
             )
+        if not context.ranks.alone:
+            context.ranks.require_equal(f"{context.task}: the networks", checksum(network))
         if context.checkpoint is not None:
             context.checkpoint.complete()
         units = {group: len(born) for group, born in network.born.items()}
@@ -473,9 +515,10 @@ class Learner(ABC, Generic[S]):
         self._learned = _Learned(network, records)
         self._unsaved = context.checkpoint
 
-    def _about(self, what: str, tasks: Sequence[Task]) -> dict[str, str]:
-        """All that the result of a learning depends on."""
+    def _about(self, what: str, tasks: Sequence[Task], *, data: bool = True) -> dict[str, str]:
+        """All that the result of a learning depends on; if need be without reading the rows."""
         settings = msgspec.to_builtins(self.settings)
+        rows = [rows for task in tasks for rows in (task.train, task.valid)]
         return {
             "method": self.method,
             "what is done": what,
@@ -483,7 +526,7 @@ class Learner(ABC, Generic[S]):
             "seed": str(self.seed),
             **{f"setting {name}": str(value) for name, value in settings.items()},
             "network": f"{self.network.architecture!r} {checksum(self.network)}",
-            "data": " ".join(_data_digest(rows) for t in tasks for rows in (t.train, t.valid)),
+            "data": " ".join(_data_digest(r) if data else f"{len(r)} rows" for r in rows),
             "torch": f"{torch.__version__} on {self.device}, {torch.get_num_threads()} threads"
             + ("" if torch.backends.mkldnn.enabled else ", without mkldnn"),
         }
@@ -534,6 +577,30 @@ def _require_storable(settings: object, seed: int) -> None:
             f"settings must be plain numbers, words and lists, for a model file to hold them: "
             f"{error}; use float(...), int(...) or list(...)"
         ) from error
+
+
+def _require_divisible(architecture: Architecture, ranks: Ranks) -> None:
+    """Refuse networks whose training needs whole batches."""
+    if architecture.layout.buffers and not ranks.alone:
+        raise NetworkError(
+            f"several processes train networks without running statistics, but this one has "
+            f"{architecture.layout.buffers[0]}, which each would take of its own rows; use group "
+            "or layer normalisation, freeze that part, or learn in one process"
+        )
+
+
+def _part(task: Task, ranks: Ranks) -> Task:
+    for split, rows in (("train", task.train), ("valid", task.valid)):
+        if len(rows) < ranks.count:
+            raise TaskError(
+                f"task {task.name!r}, {split}: {len(rows)} rows for {ranks.count} processes; each "
+                "needs one at least: start fewer processes"
+            )
+    mine = copy(task)
+    mine.train, mine.valid = (
+        part_of(rows, ranks.rank, ranks.count) for rows in (task.train, task.valid)
+    )
+    return mine
 
 
 def _listed(tasks: Sequence[str], most: int = 5) -> str:

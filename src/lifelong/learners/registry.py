@@ -62,6 +62,7 @@ from lifelong.persistence.files import MOST, NOT_DECODED, read_file
 from lifelong.persistence.models import MANIFEST, ModelFileError
 from lifelong.plugins import Registry
 from lifelong.training.budget import Budget, SettingError
+from lifelong.training.ranks import Parallel
 
 DEN_PAPER = "Yoon, Yang, Lee and Hwang, ICLR 2018"
 
@@ -156,10 +157,13 @@ class Method:
         seed: int = 0,
         device: str | torch.device = "cpu",
         progress: bool = False,
+        parallel: Parallel | None = None,
     ) -> Learner[Any]:
         """A new learner, with these changes to the method's settings."""
         settings = self.settings_with(budget=budget, changes=changes)
-        return self.learner(architecture, settings, seed=seed, device=device, progress=progress)
+        return self.learner(
+            architecture, settings, seed=seed, device=device, progress=progress, parallel=parallel
+        )
 
 
 _MU = Range(0.005, 0.5)
@@ -545,6 +549,7 @@ def load_model(
     device: str | torch.device = "cpu",
     progress: bool = False,
     module: nn.Module | None = None,
+    parallel: Parallel | None = None,
 ) -> AnyLearner:
     """Load a saved model of any method; one that `adapt` made needs its `module`."""
     place = Path(path)
@@ -558,7 +563,9 @@ def load_model(
             f"{path}: holds a {method}, which this release does not know; it knows "
             + ", ".join(known)
         )
-    return known[method].load(place, device=device, progress=progress, module=module)
+    return known[method].load(
+        place, device=device, progress=progress, module=module, parallel=parallel
+    )
 
 
 def markdown() -> str:

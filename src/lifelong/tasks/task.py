@@ -6,10 +6,11 @@ paper's subtasks); under `Kind.CLASSES` the outputs are the classes of one softm
 """
 
 import math
+import mmap
 import operator
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Literal, Protocol, TypeAlias, final
 
@@ -17,6 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
+
+from lifelong.tasks.shards import Shard
 
 Array: TypeAlias = Any  # whatever `torch.as_tensor` takes: a NumPy array, a tensor, nested lists
 
@@ -57,7 +60,8 @@ class Kind(StrEnum):
 class Examples(Protocol):
     """Labelled rows in batches of (inputs, labels); `shape` is that of one input.
 
-    With a generator the rows are shuffled, without one they come in the order stored.
+    With a generator the rows are shuffled, without one they come in the order stored. The length is
+    that of all rows; one of several processes gets those rows of each batch that it has.
     """
 
     def __len__(self) -> int: ...
@@ -73,13 +77,17 @@ class Examples(Protocol):
 @final
 @dataclass(frozen=True, eq=False)
 class TensorExamples:
-    """Examples in memory, indexed directly: six times as fast as a DataLoader."""
+    """Examples in memory, indexed directly: six times as fast as a DataLoader.
+
+    With a shard they are the rows that this process has.
+    """
 
     x: Tensor
     y: Tensor
+    shard: Shard | None = None
 
     def __len__(self) -> int:
-        return len(self.x)
+        return len(self.x) if self.shard is None else len(self.shard.whole)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -88,23 +96,45 @@ class TensorExamples:
     def batches(
         self, size: int, generator: torch.Generator | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        yield from in_batches((self.x, self.y), size, generator)
+        yield from in_batches((self.x, self.y), size, generator, self.shard)
+
+    def with_labels(self, y: Tensor) -> "TensorExamples":
+        return replace(self, y=y)
+
+    def first(self, count: int) -> Tensor:
+        return self.x[:count]
+
+    def part(self, rank: int, count: int) -> "TensorExamples":
+        shard = Shard(rank, count, self)
+        return TensorExamples(self.x[shard.rows], self.y[shard.rows], shard)
 
 
 Rows: TypeAlias = "Examples | Dataset[Any] | DataLoader[Any] | tuple[Array, Array]"
 
 
 def in_batches(
-    columns: Sequence[Tensor], size: int, generator: torch.Generator | None
+    columns: Sequence[Tensor],
+    size: int,
+    generator: torch.Generator | None,
+    shard: Shard | None = None,
 ) -> Iterator[Any]:
     """Batches of the same rows of each column, shuffled if a generator is given."""
     if generator is None:
         yield from zip(*(column.split(size) for column in columns), strict=True)
         return
-    order = torch.randperm(len(columns[0]), generator=generator).to(columns[0].device)
-    for chosen in order.split(size):
+    for chosen in _shuffled(columns[0], size, generator, shard):
         # Three times as fast as `column[chosen]`, with the same result.
         yield tuple(column.index_select(0, chosen) for column in columns)
+
+
+def _shuffled(
+    column: Tensor, size: int, generator: torch.Generator, shard: Shard | None
+) -> Iterator[Tensor]:
+    if shard is None:
+        yield from torch.randperm(len(column), generator=generator).to(column.device).split(size)
+        return
+    numbers, by_batch = shard.drawn(size, generator)
+    yield from (numbers // shard.count).to(column.device).split(by_batch)
 
 
 @final
@@ -124,11 +154,12 @@ class DatasetExamples:
         *,
         workers: int = 0,
         collate: Callable[[list[Any]], Any] | None = None,
+        shard: Shard | None = None,
     ) -> None:
         self._dataset: Any = dataset  # torch's Dataset type has no __len__
         self._kind = _kind("rows of a dataset", kind)
         self._outputs = _checked_outputs("rows of a dataset", outputs)
-        self._workers, self._collate = workers, collate
+        self._workers, self._collate, self.shard = workers, collate, shard
 
     def __len__(self) -> int:
         return len(self._dataset)
@@ -140,33 +171,50 @@ class DatasetExamples:
     def batches(
         self, size: int, generator: torch.Generator | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        # Without a generator a DataLoader would draw from the global one.
-        own = torch.Generator() if generator is None else generator
+        numbers, by_batch = (self.shard or Shard(0, 1, self)).drawn(size, generator)
+        batches = [part.tolist() for part in numbers.split(by_batch)]
+        # Without a generator of its own a DataLoader would draw from the global one.
+        own = torch.Generator()
+        if generator is not None:
+            own.set_state(generator.get_state())
         loader: DataLoader[Any] = DataLoader(
             self._dataset,
-            batch_size=size,
-            shuffle=generator is not None,
+            batch_sampler=[batch for batch in batches if batch],
             generator=own,
             num_workers=self._workers,
             collate_fn=self._collate,
         )
-        for x, y in _seeded(loader, own):
-            where = "a batch of a dataset"
-            inputs, labels = plain_tensor(where, x), _comparable(plain_tensor(where, y))
-            yield (
-                _finite_float32(where, inputs),
-                _labels(where, labels, self._kind, self._outputs),
-            )
+        read = _seeded(loader, own, 0 if self.shard is None else self.shard.rank)
+        for batch in batches:
+            yield self._checked(*next(read)) if batch else self._nothing()
+
+    def part(self, rank: int, count: int) -> "DatasetExamples":
+        shard = Shard(rank, count, self)
+        given = (self._dataset, self._kind, self._outputs)
+        return DatasetExamples(*given, workers=self._workers, collate=self._collate, shard=shard)
+
+    def _checked(self, x: Any, y: Any) -> tuple[Tensor, Tensor]:
+        where = "a batch of a dataset"
+        inputs, labels = plain_tensor(where, x), _comparable(plain_tensor(where, y))
+        return _finite_float32(where, inputs), _labels(where, labels, self._kind, self._outputs)
+
+    def _nothing(self) -> tuple[Tensor, Tensor]:
+        """A batch of which this process has no row."""
+        return torch.zeros(0, *self.shape), no_labels(self._kind, self._outputs)
 
 
-def _seeded(loader: "DataLoader[Any]", generator: torch.Generator) -> Iterator[Any]:
+def no_labels(kind: Kind, outputs: int) -> Tensor:
+    """The labels of no row."""
+    one_column = kind is Kind.CLASSES
+    return torch.zeros(0, dtype=torch.long) if one_column else torch.zeros(0, outputs)
+
+
+def _seeded(loader: "DataLoader[Any]", generator: torch.Generator, rank: int) -> Iterator[Any]:
     """The batches of a loader. The global state is seeded while one is made, and then restored.
 
-    The seeds follow from the generator, which is not advanced.
+    The seeds follow from the generator and from the process.
     """
-    copy = torch.Generator()
-    copy.set_state(generator.get_state())
-    first = int(torch.randint(2**62, (), generator=copy))
+    first = int(torch.randint(2**62, (), generator=generator)) + 2**40 * rank
     batches, number = iter(loader), 0
     while True:
         with torch.random.fork_rng(devices=[]):
@@ -179,15 +227,84 @@ def _seeded(loader: "DataLoader[Any]", generator: torch.Generator) -> Iterator[A
 
 
 @final
+class MappedExamples:
+    """Examples whose inputs are a memory-mapped array: only batches are in memory.
+
+    What was read is given back to the system again and again, so that a process does not hold the
+    file; the system may keep it for who reads next. Labels are in memory. Inputs are checked as
+    they are read.
+    """
+
+    def __init__(self, x: "np.memmap[Any, Any]", y: Tensor, shard: Shard | None = None) -> None:
+        self._x, self.y, self.shard = x, y, shard
+        self._touched = 0  # bytes of the file that were mapped since they were given back
+
+    def __len__(self) -> int:
+        return len(self._x)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self._x.shape[1:])
+
+    def part(self, rank: int, count: int) -> "MappedExamples":
+        return MappedExamples(self._x, self.y, Shard(rank, count, self))
+
+    def with_labels(self, y: Tensor) -> "MappedExamples":
+        return MappedExamples(self._x, y, self.shard)
+
+    def batches(
+        self, size: int, generator: torch.Generator | None = None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        numbers, by_batch = (self.shard or Shard(0, 1, self)).drawn(size, generator)
+        for chosen in numbers.split(by_batch):
+            yield self._read(chosen.numpy()), self.y[chosen]
+
+    def first(self, count: int) -> Tensor:
+        """Some of the first inputs: no more than take a few megabytes."""
+        few = max(2, _FEW_BYTES // max(1, self._x[:1].nbytes))
+        return self._read(np.arange(min(count, few, len(self))))
+
+    def _read(self, chosen: "np.ndarray[Any, Any]") -> Tensor:
+        rows = torch.from_numpy(np.asarray(self._x[chosen], dtype=_native_type(self._x.dtype)))
+        self._touched += len(chosen) * max(_AROUND, self._x[:1].nbytes)
+        if self._touched > _HELD:
+            _give_back(self._x)
+            self._touched = 0
+        return _finite_float32("a batch of a memory-mapped array", rows)
+
+
+_AROUND = 2**16  # bytes that Linux maps when one of them is read
+_FEW_BYTES = 2**22
+_HELD = 2**26  # bytes that may be mapped before they are given back
+
+
+def _native_type(dtype: "np.dtype[Any]") -> "np.dtype[Any]":
+    return dtype.newbyteorder("=")
+
+
+def _give_back(array: "np.ndarray[Any, Any]") -> None:
+    """Drop the pages of a mapped file from this process; the file's content is not touched."""
+    under: Any = array
+    while isinstance(under, np.ndarray):
+        if getattr(under, "mode", "r") == "c":  # changes that only this process has
+            return
+        under = under.base
+    if isinstance(under, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        under.madvise(mmap.MADV_DONTNEED)
+
+
+@final
 class Task:
     """A named prediction problem.
 
     `train`, `valid` and `test` are pairs (inputs, labels) of arrays, a torch `Dataset` or
-    `DataLoader` of such pairs, or `Examples`. Labels of a binary task are 0 or 1, one column per
-    output; labels of classes are whole numbers from 0; those of a regression are numbers, one
-    column per output, best scaled to about 1. The kind and the number of outputs are inferred from
-    training labels in arrays unless they are given: two-dimensional labels, or labels that are all
-    0 or 1, make a binary task. A regression has to be asked for.
+    `DataLoader` of such pairs, or `Examples`. Inputs in a memory-mapped array (`np.memmap`, or
+    `np.load` with a `mmap_mode`) stay there and are read batch by batch.
+    Labels of a binary task are 0 or 1, one column per output; labels of classes are whole numbers
+    from 0; those of a regression are numbers, one column per output, best scaled to about 1. The
+    kind and the number of outputs are inferred from training labels in arrays unless they are
+    given: two-dimensional labels, or labels that are all 0 or 1, make a binary task. A regression
+    has to be asked for.
     Classes that are numbered from 1 keep their numbers: `first` is 1 then, and 0 otherwise.
 
     `class_weights` multiply the loss of each row of a class, or of the positives of each binary
@@ -235,7 +352,7 @@ class Task:
             )
         splits = {"train": train, "valid": valid} | ({} if test is None else {"test": test})
         rows = {
-            split: _as_tensors(name, split, given)
+            split: _as_rows(name, split, given)
             if isinstance(given, tuple)
             else _as_examples(f"task {name!r}, {split}", given, kind, outputs)
             for split, given in splits.items()
@@ -317,14 +434,14 @@ class Task:
             raise TaskError(
                 f"{where}: inputs of shape {rows.shape}, but the training inputs have {shape}"
             )
-        if not isinstance(rows, TensorExamples):
+        if not isinstance(rows, TensorExamples | MappedExamples):
             return rows
         labels = _labels(where, rows.y, self.kind, self.outputs, self.first)
         if split == "train":
-            _warn_unscaled(where, rows.x)
+            _warn_unscaled(where, rows.first(LOOKED_AT))
             if self.kind is Kind.BINARY:
                 _refuse_one_class(where, labels)
-        return TensorExamples(rows.x, labels)
+        return rows.with_labels(labels)
 
 
 def _name_of(function: Callable[..., Any]) -> str:
@@ -389,7 +506,7 @@ def _advice(columns: Tensor, odd: Tensor) -> str:
     return "recode them, or pass kind='classes'"
 
 
-def _as_tensors(name: str, split: str, given: tuple[Array, ...]) -> TensorExamples:
+def _as_rows(name: str, split: str, given: tuple[Array, ...]) -> "TensorExamples | MappedExamples":
     where = f"task {name!r}, {split}"
     if len(given) != 2:
         raise TaskError(
@@ -397,7 +514,9 @@ def _as_tensors(name: str, split: str, given: tuple[Array, ...]) -> TensorExampl
             "rows are taken by lifelong.LifelongClassifier, as sample_weight"
         )
     x, y = given
-    inputs, labels = plain_tensor(where, x), _comparable(plain_tensor(where, y))
+    mapped = isinstance(x, np.memmap) and x.ndim >= 2 and x.dtype.kind in "fiub"
+    inputs = x if mapped else plain_tensor(where, x)
+    labels = _comparable(plain_tensor(where, y))
     if inputs.ndim < 2:
         raise TaskError(
             f"{where}: inputs must be an array with rows first and at least one feature axis, "
@@ -408,6 +527,8 @@ def _as_tensors(name: str, split: str, given: tuple[Array, ...]) -> TensorExampl
             f"{where}: {len(inputs)} rows of inputs but labels of shape {tuple(labels.shape)}; "
             "there must be one label, or one row of labels, for each row"
         )
+    if mapped:
+        return MappedExamples(x, labels)
     return TensorExamples(_finite_float32(where, inputs), labels.to(inputs.device))
 
 
@@ -497,7 +618,7 @@ def _kind(name: str, kind: Kind | str) -> Kind:
 
 
 def _infer_kind(rows: Examples) -> Kind:
-    if not isinstance(rows, TensorExamples):  # the constructor has refused this already
+    if not isinstance(rows, TensorExamples | MappedExamples):  # refused by the constructor already
         raise TaskError("the kind of a task can only be read off arrays")
     only_zero_and_one = bool(((rows.y == 0) | (rows.y == 1)).all())
     return Kind.BINARY if rows.y.ndim == 2 or only_zero_and_one else Kind.CLASSES
@@ -516,7 +637,7 @@ def _checked_outputs(where: str, outputs: int) -> int:
 
 
 def _infer_outputs(name: str, kind: Kind, rows: Examples) -> int:
-    if not isinstance(rows, TensorExamples) or len(rows) == 0:
+    if not isinstance(rows, TensorExamples | MappedExamples) or len(rows) == 0:
         return 1
     if kind is not Kind.CLASSES:
         return rows.y.reshape(len(rows), -1).shape[1]
@@ -533,7 +654,9 @@ def _infer_outputs(name: str, kind: Kind, rows: Examples) -> int:
 
 def _first_class(kind: Kind, rows: Examples, outputs: int | None) -> int:
     """1 for classes that are numbered from 1, as K classes and not as K + 1; else 0."""
-    if kind is not Kind.CLASSES or not isinstance(rows, TensorExamples) or rows.y.ndim != 1:
+    if kind is not Kind.CLASSES or not isinstance(rows, TensorExamples | MappedExamples):
+        return 0
+    if rows.y.ndim != 1:
         return 0
     if len(rows) == 0 or float(rows.y.min()) != 1:
         return 0
@@ -618,5 +741,55 @@ def to_device(rows: Examples, device: torch.device, columns: Tensor | None = Non
         return _OnDevice(rows, device, columns)
     x, y = rows.x.to(device), rows.y.to(device)
     if columns is None or columns.tolist() == list(range(x.shape[1])):
-        return TensorExamples(x, y)
-    return TensorExamples(x.index_select(1, columns), y)
+        return replace(rows, x=x, y=y)
+    return replace(rows, x=x.index_select(1, columns), y=y)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _PartOfBatches:
+    """Rows that only come in batches: one of several processes reads all and takes its part."""
+
+    rows: Examples
+    rank: int
+    count: int
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.rows.shape
+
+    def batches(
+        self, size: int, generator: torch.Generator | None = None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        left = len(self.rows)
+        for x, y in self.rows.batches(size, generator):
+            if len(y) != min(size, left):
+                raise TaskError(
+                    f"batches({size}) gave {len(y)} rows with {left} left; several processes need "
+                    "batches of the size that is asked for, the last one the rest"
+                )
+            left -= len(y)
+            yield x[self.rank :: self.count], y[self.rank :: self.count]
+
+
+def part_of(rows: Examples, rank: int, count: int) -> Examples:
+    """The rows that one of several processes has."""
+    if isinstance(rows, TensorExamples | DatasetExamples | MappedExamples):
+        return rows.part(rank, count)
+    return _PartOfBatches(rows, rank, count)
+
+
+def whole_of(rows: Examples) -> Examples:
+    """All rows, where one of several processes was given its part; on the same device."""
+    if isinstance(rows, _OnDevice):
+        return replace(rows, rows=whole_of(rows.rows))
+    if isinstance(rows, _PartOfBatches):
+        return rows.rows
+    shard: Shard | None = getattr(rows, "shard", None)
+    if shard is None:
+        return rows
+    whole: Examples = shard.whole
+    return to_device(whole, rows.x.device) if isinstance(rows, TensorExamples) else whole

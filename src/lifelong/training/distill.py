@@ -19,7 +19,7 @@ def distilled(rows: Examples, teacher: Network, kind: Kind, share: float) -> Exa
         return rows
     if not isinstance(rows, TensorExamples):
         return softened
-    return TensorExamples(rows.x, torch.cat([y for _, y in softened.batches(4096)]))
+    return rows.with_labels(torch.cat([y for _, y in softened.batches(4096)]))
 
 
 @final

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from lifelong.networks.layout import Architecture, Tensors, logits
-from lifelong.persistence.checkpoint import Checkpoint, StageSnapshot
+from lifelong.persistence.checkpoint import StageSnapshot
 from lifelong.records import StageRecord
 from lifelong.tasks.task import Examples, Kind, Task
 from lifelong.training.budget import Budget
@@ -38,6 +38,7 @@ from lifelong.training.optimizer import (
 )
 from lifelong.training.penalties import Penalty, Quadratic
 from lifelong.training.precision import precision_of, require_precision
+from lifelong.training.ranks import ALONE, AnyCheckpoint, Ranks
 from lifelong.training.snapshots import (
     LoopState,
     Outcome,
@@ -165,11 +166,14 @@ def objective(
 @final
 @dataclass(frozen=True)
 class TrainingContext:
-    """Who watches a training, where it is checkpointed, and for which task it is."""
+    """Who watches a training, where it is checkpointed, for which task it is, and which processes
+    train together.
+    """
 
     watchers: Sequence[Watcher] = ()
-    checkpoint: Checkpoint | None = None
+    checkpoint: AnyCheckpoint | None = None
     task: str = ""
+    ranks: Ranks = ALONE
 
     def tell(self, event: Event) -> None:
         """Pass an event on to all who watch."""
@@ -194,7 +198,7 @@ def solve(
     if saved is not None and saved.ended:
         return _solution_in(saved, problem, budget, generator)
     budget = budget.in_steps(max(len(objective.train) for objective in problem.objectives))
-    training = _Loop(problem, budget, generator)
+    training = _Loop(problem, budget, generator, context.ranks)
     context.tell(StageBegan(problem.stage, budget.steps))
     if saved is None:
         context.tell(training.start())
@@ -206,6 +210,7 @@ def solve(
             checkpoint.keep(training.snapshot)
         context.tell(look)
     solution = training.solution()
+    context.ranks.require_same_tensors(f"{problem.stage}: the networks", solution.tensors)
     if checkpoint is not None:
         checkpoint.end(_snapshot_of(solution, problem, generator))
     context.tell(StageEnded(problem.stage, solution.record(problem.stage)))
@@ -249,27 +254,36 @@ def _hold_freed_memory() -> None:
     torch.empty(31 * 2**20, dtype=torch.uint8)
 
 
-def validation_loss(objectives: Sequence[TaskObjective], tensors: Tensors) -> float:
+def validation_loss(
+    objectives: Sequence[TaskObjective], tensors: Tensors, ranks: Ranks = ALONE
+) -> float:
     """Mean over the rows of each task's validation set, then over tasks."""
     with torch.no_grad():
-        return sum(_mean_loss(objective, tensors) for objective in objectives) / len(objectives)
+        losses = [_mean_loss(objective, tensors, ranks) for objective in objectives]
+    return sum(losses) / len(losses)
 
 
-def _mean_loss(objective: TaskObjective, tensors: Tensors) -> float:
+def _mean_loss(objective: TaskObjective, tensors: Tensors, ranks: Ranks) -> float:
     forward = objective.validated or objective.forward
     sums = [
-        objective.loss(forward(tensors, x), y) * len(y) for x, y in objective.valid.batches(4096)
+        objective.loss(forward(tensors, x), y) * len(y)
+        for x, y in objective.valid.batches(4096)
+        if len(y)
     ]
-    return float(torch.stack(sums).sum()) / len(objective.valid)
+    here = torch.stack(sums).sum() if sums else torch.zeros((), device=ranks.device)
+    return float(ranks.summed(here)) / len(objective.valid)
 
 
 @final
 class _Loop:
     """A running training: trainable tensors, optimiser, and position in the data."""
 
-    def __init__(self, problem: Problem, budget: Budget, generator: torch.Generator) -> None:
+    def __init__(
+        self, problem: Problem, budget: Budget, generator: torch.Generator, ranks: Ranks
+    ) -> None:
         self._since = time.perf_counter()
         self._problem, self._budget, self._generator = problem, budget, generator
+        self._ranks, self._own_generator = ranks, generator
         self.tensors = {
             name: tensor.detach().clone().requires_grad_() if name in problem.movable else tensor
             for name, tensor in problem.tensors.items()
@@ -290,7 +304,7 @@ class _Loop:
 
     def start(self) -> Validated:
         """Record the initial tensors as the first candidate."""
-        loss = validation_loss(self._problem.objectives, self.tensors)
+        loss = validation_loss(self._problem.objectives, self.tensors, self._ranks)
         self._best.offer(loss)
         return self._look(loss)
 
@@ -301,10 +315,11 @@ class _Loop:
     def train_until_validation(self) -> Validated:
         """Train up to the next validation, then decay the learning rate or end if need be."""
         at, budget, problem = self.at, self._budget, self._problem
+        self._own_generator = self._ranks.own(self._generator, at.taken)
         for _ in range(min(budget.check_every, budget.steps - at.taken)):
             self.step(at.rate)
             at.taken += 1
-        loss = validation_loss(problem.objectives, self.tensors)
+        loss = validation_loss(problem.objectives, self.tensors, self._ranks)
         require_finite(loss, problem.stage, f"at step {at.taken}")
         at.misses = 0 if self._best.offer(loss) else at.misses + 1
         look = self._look(loss)
@@ -380,19 +395,28 @@ class _Loop:
     def step(self, rate: float) -> None:
         for tensor in self._moving.values():
             tensor.grad = None
-        objectives = self._problem.objectives
-        for objective, rows in zip(objectives, self._passes, strict=True):
-            x, y = next(rows)
-            with precision_of(self._budget, y.device):
-                loss = objective.step_loss(self.tensors, x, y, self._generator)
-            (loss if len(objectives) == 1 else loss / len(objectives)).backward()
+        for objective, rows in zip(self._problem.objectives, self._passes, strict=True):
+            self._add_gradients(objective, rows)
         with torch.no_grad():
+            if not self._ranks.alone:
+                self._ranks.sum_in_place([gradient_of(t) for t in self._moving.values()])
             # With a zero gradient Adam leaves an entry bit-exactly as it is.
             for name, factor in self._factors.items():
                 gradient_of(self._moving[name]).mul_(factor)
             self._move(rate)
             for name, penalty in self._problem.penalties.items():
                 _apply(penalty, self._moving[name], self._masks.get(name), rate)
+
+    def _add_gradients(self, objective: TaskObjective, rows: Passes) -> None:
+        """Gradients of the mean over objectives, and over the rows of all processes."""
+        x, y = next(rows)
+        if not len(y):  # none of this batch's rows are here
+            return
+        share = 1.0 if self._ranks.alone else len(y) / rows.batch_rows
+        divisor = len(self._problem.objectives) / share
+        with precision_of(self._budget, y.device):
+            loss = objective.step_loss(self.tensors, x, y, self._own_generator)
+        (loss if divisor == 1 else loss / divisor).backward()
 
     def _move(self, rate: float) -> None:
         hook = self._problem.hook

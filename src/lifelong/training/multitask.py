@@ -22,6 +22,7 @@ from lifelong.training.loop import (
 )
 from lifelong.training.losses import loss_of
 from lifelong.training.penalties import sparse_weights
+from lifelong.training.ranks import ALONE, Ranks
 
 
 def train_multitask(
@@ -51,17 +52,17 @@ def train_multitask(
     return _with(known, solution.tensors), solution
 
 
-def multitask_loss(known: GrowingNetwork, tasks: Sequence[Task]) -> float:
+def multitask_loss(known: GrowingNetwork, tasks: Sequence[Task], ranks: Ranks = ALONE) -> float:
     """Mean validation loss of these tasks."""
     _objectives(known, tasks)  # refuses other data
-    losses = [_loss_as_of(known, known.numbers[task.name], task) for task in tasks]
+    losses = [_loss_as_of(known, known.numbers[task.name], task, ranks) for task in tasks]
     return sum(losses) / len(losses)
 
 
-def _loss_as_of(known: GrowingNetwork, number: int, task: Task) -> float:
+def _loss_as_of(known: GrowingNetwork, number: int, task: Task, ranks: Ranks) -> float:
     view = known.as_of(number)
     rows = (to_device(part, view.device) for part in (task.train, task.valid))
-    return validation_loss([objective(view.architecture, task, *rows)], view.tensors)
+    return validation_loss([objective(view.architecture, task, *rows)], view.tensors, ranks)
 
 
 def _objectives(known: GrowingNetwork, tasks: Sequence[Task]) -> list[TaskObjective]:

@@ -44,6 +44,11 @@ class Passes:
         self.consumed += 1
         return batch
 
+    @property
+    def batch_rows(self) -> int:
+        """Rows of the last batch, in all processes together."""
+        return min(self._size, len(self._rows) - (self.consumed - 1) * self._size)
+
     def skip(self, count: int) -> None:
         """Advance by `count` batches."""
         for _ in range(count):

@@ -14,12 +14,16 @@ head that only selects units need not resist outliers.
 
 Features are centred: with a free intercept this leaves the weights unchanged and speeds up the
 solvers. The condition holds, and `gap` is measured, on centred features.
+
+The solvers see the rows by sums only (`HeadRows.sum`), so that rows may come in chunks, and several
+processes may each have some of them.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
+from operator import add
 from typing import final
 
 import torch
@@ -27,6 +31,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lifelong.tasks.task import Kind
+from lifelong.training.ranks import ALONE, Ranks
 
 TOLERANCE = 1e-3  # of mu_max
 MANY_ROWS = 16  # per feature: from there on a pass over the rows is what costs
@@ -49,6 +54,104 @@ class SparseHead:
     steps: int = 0
 
 
+@final
+class HeadRows:
+    """Features and labels that heads are fitted on, in chunks, and sums over them.
+
+    A chunk has centred features in double precision, one per row, with a last row of ones for the
+    intercept; and labels, one output or class per row. Examples come last because the softmax is
+    several times faster so. A single chunk is kept; several are made anew whenever they are read.
+
+    Attributes:
+        rows: their number in all processes.
+        mean: of each feature.
+    """
+
+    def __init__(
+        self,
+        chunks: Iterable[tuple[Tensor, Tensor]],
+        kind: Kind,
+        outputs: int,
+        ranks: Ranks = ALONE,
+    ) -> None:
+        """Chunks of (features, labels), which are read many times."""
+        self.kind, self.outputs, self._ranks = kind, outputs, ranks
+        self._source = chunks
+        self._kept: list[tuple[Tensor, Tensor]] = []
+        self.mean, count = torch.zeros(0), 0
+        sums: list[Tensor] = []
+        for features, labels in chunks:
+            columns = _columns(features)
+            sums.append(columns[:-1].sum(dim=1))
+            self._kept = [(columns, self._truth(labels))]
+            count += len(labels)
+            self._dtype = features.dtype
+        self.rows = count if ranks.alone else int(ranks.summed(torch.tensor(count)))
+        self.mean = self._total(sums) / self.rows
+        if len(sums) == 1:
+            self._kept[0][0][:-1] -= self.mean[:, None]
+        else:
+            self._kept = []
+
+    def sum(
+        self, term: Callable[[Tensor, Tensor], Tensor], instead: Sequence[Tensor] = ()
+    ) -> Tensor:
+        """The sum over all rows of all processes of a function of chunks: of their features, and of
+        their labels or what is given for each chunk instead.
+        """
+        if instead:
+            columns = (columns for columns, _ in self.chunks())
+            return self._total(term(*pair) for pair in zip(columns, instead, strict=True))
+        return self._total(term(*chunk) for chunk in self.chunks())
+
+    def _total(self, terms: Iterable[Tensor]) -> Tensor:
+        return self._ranks.summed(reduce(add, terms))
+
+    def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Centred features and labels of the rows of this process."""
+        if self._kept:
+            yield from self._kept
+            return
+        for features, labels in self._source:
+            columns = _columns(features)
+            columns[:-1] -= self.mean[:, None]
+            yield columns, self._truth(labels)
+
+    def fit(self, strength: float, warm: SparseHead | None = None) -> SparseHead:
+        """Solve Equation 3 with mu = strength * mu_max.
+
+        `warm` is the solution for another strength, from which classes start.
+        """
+        strength = min(strength, 1.0)  # from mu_max on the head is zero
+        if self.kind is Kind.CLASSES:
+            solved = _fit_classes(self, strength, None if warm is None else self._joined(warm))
+        else:
+            fit_output = _lasso(self) if self.kind.is_regression else partial(_fit_binary, self)
+            solved = _stacked([fit_output(output, strength) for output in range(self.outputs)])
+        bias = solved.bias - solved.weight @ self.mean
+        # Contiguous, as after saving and loading: the memory layout may affect rounding.
+        weight = solved.weight.to(self._dtype).contiguous()
+        found = (weight, bias.to(self._dtype))
+        weight, bias = (self._ranks.from_first(tensor) for tensor in found)
+        return SparseHead(weight, bias, solved.mu_max, solved.gap, solved.steps)
+
+    def start(self, outputs: int = 0) -> Tensor:
+        """A head of zeros: a column of coordinates, or one for each of these outputs."""
+        shape = (len(self.mean) + 1, outputs) if outputs else (len(self.mean) + 1,)
+        return self.mean.new_zeros(shape)
+
+    def _truth(self, labels: Tensor) -> Tensor:
+        if self.kind is Kind.CLASSES:
+            return F.one_hot(labels, self.outputs).double().T.contiguous()
+        return labels.double().T
+
+    def _joined(self, head: SparseHead) -> Tensor:
+        """A head as the matrix of coordinates that is solved for, on centred features."""
+        weight = head.weight.double()
+        bias = head.bias.double() + weight @ self.mean
+        return torch.cat([weight, bias[:, None]], dim=1).T.contiguous()
+
+
 def fit_sparse_head(
     features: Tensor,
     labels: Tensor,
@@ -57,45 +160,24 @@ def fit_sparse_head(
     strength: float,
     warm: SparseHead | None = None,
 ) -> SparseHead:
-    """Solve Equation 3 with mu = strength * mu_max.
-
-    `warm` is the solution for another strength, from which classes start.
-    """
-    columns, mean = _centred(features)
-    strength = min(strength, 1.0)  # from mu_max on the head is zero
-    if kind is not Kind.CLASSES:
-        fit_output = _lasso(columns) if kind.is_regression else partial(_fit_binary, columns)
-        parts = [fit_output(y, strength) for y in labels.double().T]
-        weight = torch.stack([part.weight for part in parts])
-        bias = torch.stack([part.bias for part in parts])
-        mu_max = torch.stack([part.mu_max for part in parts])
-        gap, steps = max(part.gap for part in parts), sum(part.steps for part in parts)
-    else:
-        hits = F.one_hot(labels, outputs).double().T.contiguous()
-        fit = _fit_classes(columns, hits, strength, None if warm is None else _joined(warm, mean))
-        weight, bias, mu_max, gap, steps = fit.weight, fit.bias, fit.mu_max, fit.gap, fit.steps
-    bias = bias - weight @ mean
-    # Contiguous, as after saving and loading: the memory layout may affect rounding.
-    weight = weight.to(features.dtype).contiguous()
-    return SparseHead(weight, bias.to(features.dtype), mu_max, gap, steps)
+    """Solve Equation 3 on features in memory with mu = strength * mu_max."""
+    return HeadRows([(features, labels)], kind, outputs).fit(strength, warm)
 
 
-def _joined(head: SparseHead, mean: Tensor) -> Tensor:
-    """A head as the matrix of coordinates that is solved for, on centred features."""
-    weight = head.weight.double()
-    return torch.cat([weight, (head.bias.double() + weight @ mean)[:, None]], dim=1).T.contiguous()
-
-
-def _centred(features: Tensor) -> tuple[Tensor, Tensor]:
-    """The centred features in double precision, one per row, with a last row of ones for the
-    intercept; and their means. Examples come last because the softmax is several times faster so.
-    """
+def _columns(features: Tensor) -> Tensor:
     rows, units = features.shape
     columns = torch.ones(units + 1, rows, dtype=torch.float64, device=features.device)
     columns[:-1] = features.T
-    mean = columns[:-1].mean(dim=1)
-    columns[:-1] -= mean[:, None]
-    return columns, mean
+    return columns
+
+
+def _stacked(parts: list[SparseHead]) -> SparseHead:
+    """The heads of separate outputs as one."""
+    weight = torch.stack([part.weight for part in parts])
+    bias = torch.stack([part.bias for part in parts])
+    mu_max = torch.stack([part.mu_max for part in parts])
+    gap, steps = max(part.gap for part in parts), sum(part.steps for part in parts)
+    return SparseHead(weight, bias, mu_max, gap, steps)
 
 
 def _violation(weight: Tensor, gradient: Tensor, mu: Tensor | float) -> float:
@@ -105,62 +187,75 @@ def _violation(weight: Tensor, gradient: Tensor, mu: Tensor | float) -> float:
     return float(torch.where(weight == 0, at_zero, elsewhere).max())
 
 
-def _fit_binary(columns: Tensor, y: Tensor, strength: float) -> SparseHead:
+def _fit_binary(data: HeadRows, output: int, strength: float) -> SparseHead:
     """Proximal Newton: a few weighted least-squares problems of the head's size.
 
     The intercept is the last coordinate, with a threshold of zero.
     """
-    rows = len(y)
-    odds = y.mean().clamp(1 / (2 * rows), 1 - 1 / (2 * rows))
-    mu_max = (columns[:-1] @ (y.mean() - y)).abs().max() / rows
-    thresholds = _thresholds(columns, float(strength * mu_max))
-    v = torch.zeros_like(thresholds)
+    rows = data.rows
+    mean = data.sum(lambda _, y: y[output].sum()) / rows
+    odds = mean.clamp(1 / (2 * rows), 1 - 1 / (2 * rows))
+    mu_max = data.sum(lambda columns, y: columns[:-1] @ (mean - y[output])).abs().max() / rows
+    v = data.start()
+    thresholds = _thresholds(v, float(strength * mu_max))
     v[-1] = (odds / (1 - odds)).log()
     if strength == 1 or mu_max <= NOTHING:
         return SparseHead(v[:-1], v[-1], mu_max, 0.0)
 
     def objective(v: Tensor) -> Tensor:
-        loss = F.binary_cross_entropy_with_logits(v @ columns, y)
-        return loss + (thresholds * v.abs()).sum()
+        loss = data.sum(
+            lambda columns, y: F.binary_cross_entropy_with_logits(
+                v @ columns, y[output], reduction="sum"
+            )
+        )
+        return loss / rows + (thresholds * v.abs()).sum()
+
+    def slope(columns: Tensor, y: Tensor) -> Tensor:
+        return columns @ (torch.sigmoid(v @ columns) - y[output])
+
+    def curvature(columns: Tensor, _: Tensor) -> Tensor:
+        p = torch.sigmoid(v @ columns)
+        return (columns * (p * (1 - p))) @ columns.T
 
     scale, steps = float(mu_max), 0
     for _ in range(50):
-        p = torch.sigmoid(v @ columns)
-        gradient = columns @ (p - y) / rows
+        gradient = data.sum(slope) / rows
         gap = _violation(v, gradient, thresholds) / scale
         if gap <= TOLERANCE:
             break
-        model = _Curvature((columns * (p * (1 - p))) @ columns.T / rows)
+        model = _Curvature(data.sum(curvature) / rows)
         goal = model.lowest(v, gradient, thresholds, TOLERANCE * scale / 10)
         v = _backtrack(objective, v, goal)
         steps += 1
     return SparseHead(v[:-1], v[-1], mu_max, gap, steps)
 
 
-def _lasso(columns: Tensor) -> Callable[[Tensor, float], SparseHead]:
+def _lasso(data: HeadRows) -> Callable[[int, float], SparseHead]:
     """Fits outputs by squared error: one quadratic problem each, with the same curvature."""
-    rows = columns.shape[1]
-    model = _Curvature(2 * columns @ columns.T / rows)
+    rows = data.rows
+    model = _Curvature(data.sum(lambda columns, _: 2 * columns @ columns.T) / rows)
 
-    def slope(v: Tensor, y: Tensor) -> Tensor:
-        return 2 * (columns @ (v @ columns - y)) / rows
+    def slope(v: Tensor, output: int) -> Tensor:
+        return 2 * data.sum(lambda columns, y: columns @ (v @ columns - y[output])) / rows
 
-    def fit(y: Tensor, strength: float) -> SparseHead:
-        v = torch.zeros_like(columns[:, 0])
-        v[-1] = y.mean()
-        mu_max = slope(v, y)[:-1].abs().max()
-        thresholds, scale = _thresholds(columns, float(strength * mu_max)), float(mu_max)
-        if strength == 1 or scale <= NOTHING * float(y.abs().max()):
+    def fit(output: int, strength: float) -> SparseHead:
+        v = data.start()
+        v[-1] = data.sum(lambda _, y: y[output].sum()) / rows
+        mu_max = slope(v, output)[:-1].abs().max()
+        thresholds, scale = _thresholds(v, float(strength * mu_max)), float(mu_max)
+        typical = (data.sum(lambda _, y: y[output].square().sum()) / rows).sqrt()
+        if strength == 1 or scale <= NOTHING * float(typical):
             return SparseHead(v[:-1], v[-1], mu_max, 0.0)
-        v = model.lowest(v, slope(v, y), thresholds, TOLERANCE * scale / 10)
-        return SparseHead(v[:-1], v[-1], mu_max, _violation(v, slope(v, y), thresholds) / scale)
+        v = model.lowest(v, slope(v, output), thresholds, TOLERANCE * scale / 10)
+        gap = _violation(v, slope(v, output), thresholds) / scale
+        return SparseHead(v[:-1], v[-1], mu_max, gap)
 
     return fit
 
 
-def _thresholds(columns: Tensor, mu: float) -> Tensor:
+def _thresholds(coordinates: Tensor, mu: float) -> Tensor:
     """One per coordinate; zero for the intercept."""
-    thresholds = torch.full_like(columns[:, 0], mu)
+    thresholds = torch.full_like(coordinates, mu)
     thresholds[-1] = 0
     return thresholds
 
@@ -176,20 +271,19 @@ def _backtrack(objective: Callable[[Tensor], Tensor], v: Tensor, goal: Tensor) -
     return v
 
 
-def _fit_classes(
-    columns: Tensor, hits: Tensor, strength: float, warm: Tensor | None = None
-) -> SparseHead:
+def _fit_classes(data: HeadRows, strength: float, warm: Tensor | None = None) -> SparseHead:
     """By the features' Gram matrix if there are many rows per feature, else by Newton steps."""
-    rows = hits.shape[1]
-    share = hits.mean(dim=1)
-    mu_max = (columns[:-1] @ (share[:, None] - hits).T).abs().max() / rows
-    thresholds = _thresholds(columns, float(strength * mu_max))[:, None]
-    v = columns.new_zeros(len(columns), len(hits))
+    rows = data.rows
+    share = data.sum(lambda _, hits: hits.sum(dim=1)) / rows
+    at_zero = data.sum(lambda columns, hits: columns[:-1] @ (share[:, None] - hits).T)
+    mu_max = at_zero.abs().max() / rows
+    v = data.start(data.outputs)
+    thresholds = _thresholds(v[:, 0], float(strength * mu_max))[:, None]
     v[-1] = share.clamp_min(1 / (2 * rows)).log()
     if strength == 1 or mu_max <= NOTHING:
         return SparseHead(v[:-1].T, v[-1], mu_max, 0.0)
-    problem = _Softmax(columns, hits, thresholds)
-    solver = _by_gram if rows > MANY_ROWS * len(columns) else _by_newton
+    problem = _Softmax(data, thresholds)
+    solver = _by_gram if rows > MANY_ROWS * len(v) else _by_newton
     v, steps = solver(problem, v if warm is None else warm, float(mu_max))
     gap = problem.gap(v) / float(mu_max)
     return SparseHead(v[:-1].T, v[-1], mu_max, gap, steps)
@@ -200,15 +294,14 @@ def _by_gram(problem: "_Softmax", v: Tensor, scale: float) -> tuple[Tensor, int]
     curvature of a softmax: correlated features do not slow it down, and a step needs one pass over
     the rows.
     """
-    columns, thresholds = problem.columns, problem.thresholds
-    model = _Curvature(columns @ columns.T / (2 * columns.shape[1]))
+    data, thresholds = problem.data, problem.thresholds
+    model = _Curvature(data.sum(lambda columns, _: columns @ columns.T) / (2 * data.rows))
     steps = 0
 
     def advance(u: Tensor) -> Tensor:
         nonlocal steps
         steps += 1
-        slope = problem.gradient(problem.probabilities(u))
-        return model.lowest(u, slope, thresholds, TOLERANCE * scale / 10)
+        return model.lowest(u, problem.gradient(u), thresholds, TOLERANCE * scale / 10)
 
     def done(u: Tensor) -> bool:
         return problem.gap(u) <= TOLERANCE * scale
@@ -224,15 +317,14 @@ def _by_newton(problem: "_Softmax", v: Tensor, scale: float) -> tuple[Tensor, in
     """
     value, steps = problem.value(v), 0
     for _ in range(200):
-        probabilities = problem.probabilities(v)
-        gradient = problem.gradient(probabilities)
+        gradient = problem.gradient(v)
         gap = _violation(v, gradient, problem.thresholds) / scale
         if gap <= TOLERANCE:
             break
         orthant = _orthant(v, gradient, problem.thresholds)
         slope = torch.where(orthant != 0, gradient + problem.thresholds * orthant, 0.0)
         precision = min(0.1, math.sqrt(gap))
-        direction = problem.newton_direction(probabilities, slope, orthant != 0, precision)
+        direction = problem.newton_direction(v, slope, orthant != 0, precision)
         v, lower = problem.search(v, direction, orthant, value, float((slope * direction).sum()))
         if not lower < value:
             break
@@ -256,39 +348,49 @@ def _orthant(v: Tensor, gradient: Tensor, thresholds: Tensor) -> Tensor:
 class _Softmax:
     """Mean cross-entropy of `v.T @ columns` plus l1, as a function of v (feature, class)."""
 
-    columns: Tensor
-    hits: Tensor
+    data: HeadRows
     thresholds: Tensor
 
     def value(self, v: Tensor) -> float:
-        logits = v.T @ self.columns
-        loss = torch.logsumexp(logits, dim=0) - (logits * self.hits).sum(dim=0)
-        return float(loss.mean() + (self.thresholds * v.abs()).sum())
+        def loss(columns: Tensor, hits: Tensor) -> Tensor:
+            logits = v.T @ columns
+            return (torch.logsumexp(logits, dim=0) - (logits * hits).sum(dim=0)).sum()
 
-    def probabilities(self, v: Tensor) -> Tensor:
-        return torch.softmax(v.T @ self.columns, dim=0)
+        penalty = (self.thresholds * v.abs()).sum()
+        return float(self.data.sum(loss) / self.data.rows + penalty)
 
     def gap(self, v: Tensor) -> float:
         """Largest violation of the optimality condition."""
-        return _violation(v, self.gradient(self.probabilities(v)), self.thresholds)
+        return _violation(v, self.gradient(v), self.thresholds)
 
-    def gradient(self, probabilities: Tensor) -> Tensor:
+    def gradient(self, v: Tensor) -> Tensor:
         """Of the cross-entropy alone."""
-        return self.columns @ (probabilities - self.hits).T / self.hits.shape[1]
 
-    def newton_direction(self, p: Tensor, slope: Tensor, free: Tensor, precision: float) -> Tensor:
+        def slope(columns: Tensor, hits: Tensor) -> Tensor:
+            return columns @ (_probabilities(v, columns) - hits).T
+
+        return self.data.sum(slope) / self.data.rows
+
+    def newton_direction(self, v: Tensor, slope: Tensor, free: Tensor, precision: float) -> Tensor:
         """Solve curvature @ direction = -slope by conjugate gradients on the free coordinates,
         preconditioned by the diagonal of the curvature.
         """
-        rows = self.hits.shape[1]
-        diagonal = self.columns.square() @ (p * (1 - p)).T / rows
+        data, rows = self.data, self.data.rows
+        at_v = [_probabilities(v, columns) for columns, _ in data.chunks()]
+
+        def squares(columns: Tensor, p: Tensor) -> Tensor:
+            return columns.square() @ (p * (1 - p)).T
+
+        diagonal = data.sum(squares, at_v) / rows
         ridge = 1e-6 * float(diagonal[:-1].mean()) + 1e-12  # for features of dead units
         inverse = torch.where(free, 1 / (diagonal + ridge), 0.0)
 
         def curved(d: Tensor) -> Tensor:
-            weighted = p * (d.T @ self.columns)
-            product = self.columns @ (weighted - p * weighted.sum(dim=0)).T / rows
-            return torch.where(free, product + ridge * d, 0.0)
+            def product(columns: Tensor, p: Tensor) -> Tensor:
+                weighted = p * (d.T @ columns)
+                return columns @ (weighted - p * weighted.sum(dim=0)).T
+
+            return torch.where(free, data.sum(product, at_v) / rows + ridge * d, 0.0)
 
         direction, residual = torch.zeros_like(slope), -slope
         scaled = inverse * residual
@@ -320,6 +422,10 @@ class _Softmax:
                 return candidate, lower
             share /= 2
         return v, value
+
+
+def _probabilities(v: Tensor, columns: Tensor) -> Tensor:
+    return torch.softmax(v.T @ columns, dim=0)
 
 
 @final

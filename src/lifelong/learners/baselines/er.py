@@ -27,7 +27,7 @@ from lifelong.learners.baselines.sequential import (
 from lifelong.learners.baselines.settings import SequentialSettings
 from lifelong.networks.growing import OWN, GrowingNetwork, LearnedTask
 from lifelong.networks.layout import NetworkError, Tensors, apply_head, logits
-from lifelong.tasks.task import Examples, Kind, Task, TensorExamples
+from lifelong.tasks.task import Examples, Kind, Task, TensorExamples, part_of, whole_of
 from lifelong.training.budget import SettingError, require
 from lifelong.training.loop import TaskObjective
 from lifelong.training.losses import loss_of
@@ -105,7 +105,7 @@ class ER(SequentialLearner[ERSettings]):
             return new
         kept = known.memory
         labels = torch.cat([kept[_TASK][:, None], kept[_Y]], dim=1)
-        rows = TensorExamples(kept[_X], labels)
+        rows = self._shared(TensorExamples(kept[_X], labels))
         # There are no kept validation rows: kept rows stand in for them.
         if self.settings.heads == "own":
             return [*new, TaskObjective(self._by_task, self._loss_by_task, rows, rows)]
@@ -119,6 +119,10 @@ class ER(SequentialLearner[ERSettings]):
                 rows,
             ),
         ]
+
+    def _shared(self, rows: Examples) -> Examples:
+        """What this process has of the kept rows."""
+        return rows if self.ranks.alone else part_of(rows, self.ranks.rank, self.ranks.count)
 
     def _by_task(self, tensors: Tensors, x: Tensor) -> Tensor:
         """Outputs of all earlier heads, side by side, each with the statistics of its task."""
@@ -160,7 +164,7 @@ class ER(SequentialLearner[ERSettings]):
         if len(fewer) < len(kept[2]):  # labels have become wider
             kept = [column[fewer.to(column.device)] for column in kept]
         slots = reservoir(seen, len(task.train), capacity, outcome.generator)
-        x, y = _rows(outcome.train, slots[slots >= 0])
+        x, y = _rows(whole_of(outcome.train), slots[slots >= 0])
         new = [x, _padded(y.reshape(len(y), -1).float(), labels), x.new_full((len(y),), number)]
         stays = torch.from_numpy(slots < 0)[: len(kept[2])]
         columns = [torch.cat([a[stays.to(a.device)], b]) for a, b in zip(kept, new, strict=True)]

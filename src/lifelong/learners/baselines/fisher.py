@@ -21,8 +21,9 @@ from lifelong.learners.baselines.sequential import TaskOutcome
 from lifelong.networks.growing import Network
 from lifelong.networks.layout import Tensors, logits, trainable
 from lifelong.networks.sequential import Sequential
-from lifelong.tasks.task import Examples, Kind
+from lifelong.tasks.task import Examples, Kind, whole_of
 from lifelong.training.budget import require, require_one_of
+from lifelong.training.ranks import ALONE, Ranks
 
 # The definition is the expectation over the network's own predictions: over "all" labels, weighted
 # by their probabilities, or over one label "sampled" per example. "true" takes the labels of the
@@ -51,14 +52,24 @@ def fisher(
     labels: Labels,
     examples: int | None,
     generator: torch.Generator,
+    ranks: Ranks = ALONE,
 ) -> dict[str, Tensor]:
-    """Fisher information per tensor, estimated from this many examples, or all if None."""
+    """Fisher information per tensor, estimated from this many examples, or all if None.
+
+    Several processes share the examples if all are taken; some, or labels that are sampled, must be
+    the same ones in all processes.
+    """
+    if examples is not None or labels == "sampled":
+        rows, ranks = whole_of(rows), ALONE
     sums = {name: torch.zeros_like(tensor) for name, tensor in network.tensors.items()}
     seen = 0
     for x, y in _first(rows, len(rows) if examples is None else examples, generator):
-        _add(sums, network, kind, x, y, labels, generator)
+        if len(x):
+            _add(sums, network, kind, x, y, labels, generator)
         seen += len(x)
-    return {name: total / seen for name, total in sums.items()}
+    ranks.sum_in_place(list(sums.values()))
+    count = seen if ranks.alone else len(rows)
+    return {name: total / count for name, total in sums.items()}
 
 
 def fisher_after(outcome: TaskOutcome, labels: Labels, examples: int | None) -> dict[str, Tensor]:
@@ -70,6 +81,7 @@ def fisher_after(outcome: TaskOutcome, labels: Labels, examples: int | None) -> 
         labels=labels,
         examples=examples,
         generator=outcome.generator,
+        ranks=outcome.ranks,
     )
 
 

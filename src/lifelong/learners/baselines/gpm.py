@@ -20,8 +20,9 @@ from lifelong.learners.baselines.settings import SequentialSettings
 from lifelong.networks.growing import OWN, Network
 from lifelong.networks.layout import Architecture, NetworkError, Tensors
 from lifelong.networks.sequential import Sequential
-from lifelong.tasks.task import Examples
+from lifelong.tasks.task import Examples, whole_of
 from lifelong.training.budget import require
+from lifelong.training.ranks import Parallel
 
 _SMALLEST = 1e-7  # share of the energy below which a direction is rounding
 _CHUNK = 64  # rows at once: a convolution's inputs are unfolded
@@ -65,8 +66,11 @@ class GPM(SequentialLearner[GPMSettings]):
         seed: int = 0,
         device: str | torch.device = "cpu",
         progress: bool = False,
+        parallel: Parallel | None = None,
     ) -> None:
-        super().__init__(architecture, settings, seed=seed, device=device, progress=progress)
+        super().__init__(
+            architecture, settings, seed=seed, device=device, progress=progress, parallel=parallel
+        )
         if not isinstance(architecture, Sequential):
             raise NetworkError(
                 "GPM keeps the directions of each layer's inputs, which only mlp, convnet and "
@@ -117,7 +121,8 @@ class GPM(SequentialLearner[GPMSettings]):
         layers = dict(self._layers(network.tensors))
         sums = {n: torch.zeros(size, size, device=self.device) for n, size in layers.items()}
         left = self.settings.samples
-        for x, _ in rows.batches(min(_CHUNK, left), generator):
+        # So few that each of several processes takes all of them.
+        for x, _ in whole_of(rows).batches(min(_CHUNK, left), generator):
             inputs, _ = self._sequential.traced(network.tensors, x[:left])
             for layer, total in sums.items():
                 seen = inputs[layer][0]

@@ -31,6 +31,7 @@ from lifelong.training.budget import Budget, require
 from lifelong.training.loop import Problem, TaskObjective, TrainingContext, solve
 from lifelong.training.losses import loss_of
 from lifelong.training.optimizer import gradient_of
+from lifelong.training.ranks import Parallel
 
 _LARGEST = 6.0  # of an embedding
 _STEEPEST = 50.0  # of s times an embedding, where its hyperbolic cosine is taken
@@ -84,8 +85,11 @@ class HAT(SubnetworkLearner[HATSettings]):
         seed: int = 0,
         device: str | torch.device = "cpu",
         progress: bool = False,
+        parallel: Parallel | None = None,
     ) -> None:
-        super().__init__(architecture, settings, seed=seed, device=device, progress=progress)
+        super().__init__(
+            architecture, settings, seed=seed, device=device, progress=progress, parallel=parallel
+        )
         if not architecture.layout.groups:
             raise NetworkError(
                 "HAT gates units, but this network has none that are known: trace the module by "

@@ -48,7 +48,7 @@ class Joint(Learner[TrainingSettings]):
         for task in tasks:
             self._refuse_shape(task)
         with self._context("learn together", tasks, checkpoint) as context:
-            network, record = self._train(tasks, self._generator(), context)
+            network, record = self._train(self._parts(tasks), self._generator(), context)
             self._commit(context, network, (record,))
         return record
 

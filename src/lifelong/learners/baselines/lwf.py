@@ -137,7 +137,7 @@ class _Answered:
         """With all answers computed once, if the rows are in memory."""
         if not isinstance(self.rows, TensorExamples):
             return self
-        return TensorExamples(self.rows.x, torch.cat([y for _, y in self.batches(4096)]))
+        return self.rows.with_labels(torch.cat([y for _, y in self.batches(4096)]))
 
     def batches(
         self, size: int, generator: torch.Generator | None = None

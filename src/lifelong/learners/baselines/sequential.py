@@ -28,6 +28,7 @@ from lifelong.training.loop import (
 )
 from lifelong.training.optimizer import under
 from lifelong.training.penalties import Penalty, Quadratic, sparse_weights
+from lifelong.training.ranks import ALONE, Ranks
 
 S = TypeVar("S", bound=SequentialSettings)
 _ADAM = "adam"  # prefix in a network's memory
@@ -45,6 +46,7 @@ class TaskOutcome:
         shared: the tensors of the trained network that all tasks share.
         hook: the method's hook in that training, if any.
         train: the task's training rows.
+        ranks: the processes that share them.
     """
 
     task: Task
@@ -55,6 +57,7 @@ class TaskOutcome:
     hook: StepHook | None
     train: Examples
     generator: torch.Generator
+    ranks: Ranks = ALONE
 
 
 @final
@@ -153,7 +156,9 @@ class SequentialLearner(Learner[S]):
         trained = start.with_tensors({name: solution.tensors[name] for name in start.tensors})
         own = self._own()
         shared = {name: t for name, t in trained.tensors.items() if name not in own}
-        outcome = TaskOutcome(task, known, start.tensors, trained, shared, hook, train, generator)
+        outcome = TaskOutcome(
+            task, known, start.tensors, trained, shared, hook, train, generator, context.ranks
+        )
         kept = self._keep(outcome)
         network = trained.with_tensors({**trained.tensors, **kept.shared})
         # Each task's own head is new, and so is Adam's state for it.

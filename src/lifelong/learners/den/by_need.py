@@ -213,7 +213,10 @@ class _Tried:
 def constant_loss(training: TaskTraining) -> float:
     """Validation loss of the best constant guess from the training rows."""
     kind, outputs = training.task.kind, training.task.outputs
-    train, valid = (torch.cat([y for _, y in rows.batches(4096)]) for rows in training.rows())
+    ranks = training.context.ranks
+    train, valid = (
+        ranks.gathered(torch.cat([y for _, y in rows.batches(4096)])) for rows in training.rows()
+    )
     if kind is Kind.REGRESSION:
         guess = train.mean(dim=0)
     elif kind is Kind.MEDIAN_REGRESSION:

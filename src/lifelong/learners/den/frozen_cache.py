@@ -83,10 +83,11 @@ def _with_frozen(rows: Examples, freeze: Freeze) -> Batches:
 def _cache(rows: TensorExamples, freeze: Freeze) -> "_Cached | None":
     with torch.no_grad():
         like = freeze(rows.x[:1])
-        if len(rows) * sum(one.nbytes for one in like) > max(rows.x.nbytes, KEEP):
+        count = len(rows.x)
+        if count * sum(one.nbytes for one in like) > max(rows.x.nbytes, KEEP):
             return None
-        cached = tuple(one.new_empty(len(rows), *one.shape[1:]) for one in like)
-        for start in range(0, len(rows), CHUNK):
+        cached = tuple(one.new_empty(count, *one.shape[1:]) for one in like)
+        for start in range(0, count, CHUNK):
             for whole, part in zip(cached, freeze(rows.x[start : start + CHUNK]), strict=True):
                 whole[start : start + CHUNK] = part
     return _Cached(rows, cached)
@@ -105,7 +106,7 @@ class _Cached:
         self, size: int, generator: torch.Generator | None = None
     ) -> Iterator[tuple[tuple[Tensor, FrozenActivations], Tensor]]:
         columns = (self.rows.x, self.rows.y, *self.frozen_activations)
-        for x, y, *frozen_activations in in_batches(columns, size, generator):
+        for x, y, *frozen_activations in in_batches(columns, size, generator, self.rows.shard):
             yield (x, tuple(frozen_activations)), y
 
 

@@ -27,6 +27,7 @@ from lifelong.training.multitask import (
     shrink_and_perturb,
     train_multitask,
 )
+from lifelong.training.ranks import Parallel
 
 
 @final
@@ -50,8 +51,11 @@ class DEN(Learner[Settings]):
         seed: int = 0,
         device: str | torch.device = "cpu",
         progress: bool = False,
+        parallel: Parallel | None = None,
     ) -> None:
-        super().__init__(architecture, settings, seed=seed, device=device, progress=progress)
+        super().__init__(
+            architecture, settings, seed=seed, device=device, progress=progress, parallel=parallel
+        )
         self.settings.offered(architecture.layout.groups)  # refuses settings that do not fit
         if not architecture.layout.groups and self.settings.split == "units":
             raise SettingError(
@@ -100,12 +104,13 @@ class DEN(Learner[Settings]):
         changes. `checkpoint` is a directory, as in `learn`.
         """
         settings, generator = self.settings, self._generator()
-        before = multitask_loss(self.network, tasks)
+        tasks, whole = self._parts(tasks), tasks
+        before = multitask_loss(self.network, tasks, self.ranks)
         make = uniform(generator, self.device)
         start = shrink_and_perturb(
             share_all_units(self.network), make, settings.shrink, settings.perturb
         )
-        with self._context("finetune", tasks, checkpoint) as context:
+        with self._context("finetune", whole, checkpoint) as context:
             network, solution = train_multitask(
                 start, tasks, settings.budget, settings.mu, generator, context
             )

@@ -1,7 +1,10 @@
 """Algorithm 2: selective retraining."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import final
 
 import torch
 from torch import Tensor
@@ -25,7 +28,11 @@ from lifelong.networks.surgery import gather, scatter
 from lifelong.records import StageRecord
 from lifelong.tasks.task import Examples
 from lifelong.training.loop import TrainingError
-from lifelong.training.sparse_head import SparseHead, fit_sparse_head
+from lifelong.training.sparse_head import HeadRows, SparseHead
+
+CHUNK = 4096  # rows at once
+KEEP = 2**28  # bytes of features that are kept
+AT_ONCE = 2**26  # bytes of features that Equation 3 takes as one chunk
 
 
 def selective_retraining(known: GrowingNetwork, training: TaskTraining) -> Draft:
@@ -65,19 +72,20 @@ def with_sparse_head(known: GrowingNetwork, training: TaskTraining) -> Draft:
     began = time.perf_counter()
     train, _ = training.rows()
     tensors = {**known.current, **known.statistics}
-    features, labels = _features(known.architecture, tensors, train)
-    if not bool(torch.isfinite(features).all()):
+    task, settings, ranks = training.task, training.settings, training.context.ranks
+    chunks = feature_chunks(known.architecture, tensors, train)
+    rows = HeadRows(chunks, task.kind, task.outputs, ranks)
+    if not bool(torch.isfinite(rows.mean).all()):
         raise TrainingError(
             f"{training.task.name}: head: its inputs overflow the features of the network; "
             "scale them to about 1"
         )
-    task, settings = training.task, training.settings
     strength, min_improvement = settings.head_l1, settings.min_improvement
     heads: list[SparseHead] = []
 
     def headed(strength: float) -> Draft:
         warm = heads[-1] if heads else None
-        heads.append(fit_sparse_head(features, labels, task.kind, task.outputs, strength, warm))
+        heads.append(rows.fit(strength, warm))
         network = known.with_head(heads[-1].weight, heads[-1].bias)
         return Draft(network, training.loss(network), head_l1=strength)
 
@@ -95,14 +103,43 @@ def with_sparse_head(known: GrowingNetwork, training: TaskTraining) -> Draft:
     return chosen.trained(chosen.network, StageRecord("head", chosen.loss, steps, seconds))
 
 
-def _features(
+@final
+@dataclass(frozen=True, eq=False)
+class _Features:
+    """Features and labels of rows in batches, computed whenever they are read."""
+
+    architecture: Architecture
+    tensors: Tensors
+    rows: Examples
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for x, y in self.rows.batches(CHUNK):
+            with torch.no_grad():
+                features = self.architecture.features(self.tensors, x)
+            yield features, y
+
+    def row_bytes(self) -> int:
+        x, _ = next(iter(self.rows.batches(1)))
+        with torch.no_grad():
+            like = self.architecture.features(self.tensors, x)
+        return like.element_size() * prod(like.shape[1:])
+
+
+def feature_chunks(
     architecture: Architecture, tensors: Tensors, rows: Examples
-) -> tuple[Tensor, Tensor]:
-    """Features and labels of all rows; the features are computed once, as they are frozen."""
-    with torch.no_grad():
-        batches = [(architecture.features(tensors, x), y) for x, y in rows.batches(4096)]
-    features, labels = zip(*batches, strict=True)
-    return torch.cat(features), torch.cat(labels)
+) -> Iterable[tuple[Tensor, Tensor]]:
+    """Features and labels in chunks. Features are frozen: unless they are too large to be kept,
+    they are computed once, and make one chunk if they are small.
+    """
+    computed = _Features(architecture, tensors, rows)
+    size = len(rows) * computed.row_bytes()
+    if size > KEEP:
+        return computed
+    chunks = list(computed)
+    if size > AT_ONCE:
+        return chunks
+    features, labels = zip(*chunks, strict=True)
+    return [(torch.cat(features), torch.cat(labels))]
 
 
 def select(network: Network) -> Units:

@@ -30,7 +30,9 @@ def split(known: GrowingNetwork, draft: Draft, training: TaskTraining) -> Draft:
     and soft labels help it to use them.
     """
     settings, number, network = training.settings, training.number, draft.network
-    drift = drifts(known, network, relative=settings.drift == "relative")
+    ranks, relative = training.context.ranks, settings.drift == "relative"
+    found = drifts(known, network, relative=relative)
+    drift = {group: ranks.from_first(amounts) for group, amounts in found.items()}
     over = {
         group: (amounts > settings.sigma).nonzero().flatten() for group, amounts in drift.items()
     }

@@ -133,7 +133,7 @@ class TaskTraining:
     def loss(self, network: Network) -> float:
         """Validation loss, which is compared with tau."""
         objectives = [objective(network.architecture, self.task, *self.rows())]
-        loss = validation_loss(objectives, network.tensors)
+        loss = validation_loss(objectives, network.tensors, self.context.ranks)
         require_finite(loss, self.task.name, "between two trainings")
         return loss
 

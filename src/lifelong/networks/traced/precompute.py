@@ -1,6 +1,7 @@
 """What the frozen parts at the beginning of a module compute, once per row of a task."""
 
 from copy import copy
+from dataclasses import replace
 
 import torch
 
@@ -29,8 +30,8 @@ def _through(rows: Examples, architecture: Traced, device: torch.device) -> Exam
         return None
     with torch.no_grad():
         like = architecture.precomputed(rows.x[:1].to(device))
-        if like is None or len(rows) * like.nbytes > max(rows.x.nbytes, KEEP):
+        if like is None or len(rows.x) * like.nbytes > max(rows.x.nbytes, KEEP):
             return None
         parts = (architecture.precomputed(part.to(device)) for part in rows.x.split(FEW))
         computed = torch.cat([part for part in parts if part is not None])
-    return TensorExamples(computed, rows.y)
+    return replace(rows, x=computed)
