@@ -3,6 +3,7 @@
 import errno
 import math
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from lifelong.evaluation.results import ResultError, ResultMatrix
 from lifelong.evaluation.runs import Run
 from lifelong.experiments.configuration import Configuration, NetworkPlan
 from lifelong.experiments.modules import MODULES
+from lifelong.experiments.shared import RunLocked, SharedStore, Sign
 from lifelong.experiments.stored import Experiment, RunPaths, StoredRun, find, from_json, to_json
 from lifelong.learners.base import Learner
 from lifelong.learners.den import DEN
@@ -41,23 +43,24 @@ from lifelong.tasks.streams import Stream
 from lifelong.training.budget import SettingError
 
 PROGRESS, TRAININGS = "progress.json", "trainings"
+SIGN = "sign.json"
 _AFTERWARDS = ("shrink", "perturb")  # settings of finetuning only: not part of DEN's run
-
-
-class RunLocked(RuntimeError):
-    """Another process is making this run."""
 
 
 @final
 @dataclass(frozen=True)
 class Job:
-    """A configuration to run, its directory, device, label and command."""
+    """A configuration to run, its directory, device, label and command.
+
+    With a `store`, the address that machines share, `out` is this machine's copy of its runs.
+    """
 
     configuration: Configuration
     out: Path
     device: str = "cpu"
     label: str = ""
     command: str = ""
+    store: str = ""
 
     def __str__(self) -> str:
         return self.label or str(self.configuration)
@@ -73,18 +76,29 @@ class Job:
         return before_finetuning(self.configuration) if row.finetunes else None
 
 
-def perform(job: Job, progress: ProgressCallback = no_progress) -> StoredRun:
+def perform(job: Job, progress: ProgressCallback = no_progress, patience: float = 0.0) -> StoredRun:
     """Make and store the run unless it is stored already, and remove its working files.
 
-    Raises `RunLocked` if another process is making the same run.
+    Raises `RunLocked` if another process is making the same run, and still is after `patience`
+    seconds.
     """
+    make = _in_directory if not job.store else _at_address
+    return make(job, progress, patience)
+
+
+def _in_directory(job: Job, progress: ProgressCallback, patience: float) -> StoredRun:
     places, configuration = job.places, job.configuration
     working = places.working(configuration)
     make_directory(working)
-    with _alone(working):
+
+    def told(method: str, what: str, done: int) -> None:
+        _give_sign(working, what, done)
+        progress(method, what, done)
+
+    with _alone(working, patience):
         found = find(places, configuration)
         if found is None:
-            content = to_json(_make(job, working, progress))
+            content = to_json(_make(job, working, told))
             keep(places.run(configuration), content)
             found = from_json(content)  # the rounded numbers, whether the run is new or was stored
         places.failed(configuration).unlink(missing_ok=True)
@@ -92,11 +106,56 @@ def perform(job: Job, progress: ProgressCallback = no_progress) -> StoredRun:
     return found
 
 
+def _at_address(job: Job, progress: ProgressCallback, patience: float) -> StoredRun:
+    """Make the run in a directory of this machine, and copy to the address what others need."""
+    store, configuration = SharedStore(job.store), job.configuration
+    with (
+        store.claimed(configuration, patience) as claim,
+        tempfile.TemporaryDirectory(prefix="lifelong-") as scratch,
+    ):
+        here = replace(job, out=Path(scratch), store="")
+        found = store.find(configuration, here.out)
+        if found is None:
+            store.copy_working(configuration, here.out)
+            if job.needs is not None:
+                store.copy_model(job.needs, here.out)
+
+            def told(method: str, what: str, done: int) -> None:
+                claim.tell(what, done)
+                claim.copy(here.out)
+                progress(method, what, done)
+
+            with claim.copying(here.out):
+                found = _in_directory(here, told, 0.0)
+            claim.require()
+            store.put_run(configuration, here.out)
+        store.clear(configuration)
+    return found
+
+
+def sign_of(job: Job) -> Sign | None:
+    """The last sign of life of the process that makes this run."""
+    if job.store:
+        return SharedStore(job.store).sign_of(job.configuration)
+    try:
+        content = (job.places.working(job.configuration) / SIGN).read_bytes()
+        return msgspec.json.decode(content, type=Sign)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def _give_sign(working: Path, what: str, done: int) -> None:
+    """Not synced to disk: nothing goes on from it."""
+    aside = working / f"{SIGN}.incoming"
+    aside.write_bytes(msgspec.json.encode(Sign.here(what, done)))
+    aside.replace(working / SIGN)
+
+
 @contextmanager
-def _alone(working: Path) -> Iterator[None]:
+def _alone(working: Path, patience: float) -> Iterator[None]:
     with ExitStack() as held:
         try:
-            held.enter_context(directory_lock(working, patience=0.0))
+            held.enter_context(directory_lock(working, patience=patience))
         except OSError as error:
             if error.errno != errno.EBUSY:
                 raise
