@@ -23,7 +23,7 @@ from lifelong.experiments.engines import (
     outcome,
     run_jobs,
 )
-from lifelong.experiments.engines.engine import _ready
+from lifelong.experiments.engines.engine import Line
 from lifelong.experiments.perform import Job, perform
 from lifelong.experiments.recipes import recipe
 from lifelong.experiments.runner import jobs_of, run
@@ -109,11 +109,13 @@ def test_a_damaged_run_is_named_left_aside_and_made_again(tmp_path, capsys):
 
 def test_finetuning_waits_for_the_den_that_it_starts_from(tmp_path):
     den, tuned = job(tmp_path, "DEN"), job(tmp_path, "DEN-Finetune")
-    waiting = [tuned, den]
-    assert _ready(waiting, [], room=2) == [den]
-    assert _ready(waiting, [den], room=1) == []
-    assert _ready(waiting, [], room=0) == []
-    assert _ready(waiting, [], room=1) == [tuned]  # den has ended, however it did
+    line = Line([tuned, den])
+    assert line.next(room=2) == [den]
+    assert line.next(room=1) == []
+    line.ended(den)  # however it did
+    assert line.next(room=0) == []
+    assert line.next(room=1) == [tuned]
+    assert not line.waiting
 
 
 def test_runs_of_a_recipe_come_once_and_seed_by_seed(tmp_path):

@@ -116,3 +116,32 @@ def test_a_trial_as_large_as_the_defaults_is_a_candidate(tmp_path, performed, mo
     chosen = tune.tune(["DNN-Progressive"], _tuning(tmp_path, trials=2), console=QUIET, command=str)
     assert [trial.feasible for trial in chosen["DNN-Progressive"].trials] == [True, True]
     del performed
+
+
+def test_shared_trials_choose_what_one_process_chooses(tmp_path, performed):
+    given = {"console": QUIET, "command": str}
+    alone = tune.tune(["DNN-EWC"], _tuning(tmp_path / "alone"), **given)  # type: ignore[arg-type]
+    shared = replace(_tuning(tmp_path / "shared"), storage=str(tmp_path / "journal"))
+    assert tune.tune(["DNN-EWC"], shared, **given) == alone  # type: ignore[arg-type]
+    made = len(performed)
+    assert tune.tune(["DNN-EWC"], shared, **given) == alone  # type: ignore[arg-type]
+    assert len(performed) == made  # all trials have ended
+
+
+def test_a_trial_whose_process_was_lost_is_finished_by_another(tmp_path, performed):
+    tuning = replace(_tuning(tmp_path), storage=str(tmp_path / "journal"))
+    lost = tune._Study("DNN-EWC", tuning)
+    assert len(lost.ask()) == 2
+    chosen = tune.tune(["DNN-EWC"], tuning, console=QUIET, command=str)
+    assert len(chosen["DNN-EWC"].trials) == 3
+    assert {trial.feasible for trial in chosen["DNN-EWC"].trials} == {True}
+    assert len(performed) == 6
+
+
+def test_a_trial_that_was_asked_for_too_much_does_not_count(tmp_path, performed):
+    tuning = replace(_tuning(tmp_path, trials=1), storage=str(tmp_path / "journal"))
+    tune.tune(["DNN-EWC"], tuning, console=QUIET, command=str)
+    late = tune._Study("DNN-EWC", tuning)
+    assert late._new() is None
+    assert len(late._trials()) == 1
+    del performed

@@ -1,5 +1,6 @@
 """Make the runs of a recipe that are not stored yet, in parallel."""
 
+import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -187,7 +188,8 @@ class _Display:
         if isinstance(event, Doing):
             bar = self._bar(event)
             if bar is not None:
-                doing = f"{event.what}  {event.where}"
+                elsewhere = not event.where.startswith(f"{platform.node()}:")
+                doing = f"{event.what}, at {event.where}" if elsewhere else event.what
                 self._bars.update(bar, completed=event.done, doing=doing)
             return
         if key in self._of:

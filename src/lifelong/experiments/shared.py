@@ -39,8 +39,9 @@ from lifelong.extras import require_extra
 BEAT, STALE = 10.0, 60.0  # seconds between signs of life; without one for so long, it is dead
 WAIT = 0.5  # seconds between two looks at a claim that is held
 BULK = 500  # files that are asked for at once
-PROGRESS, INDEX = "progress.json", "journal.json"  # name other files; they are copied last
+INDICES = ("manifest.json", "progress.json", "journal.json")  # name other files: copied last
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://")
+_COPIED = ""  # among the copies: the files that name others, as they were
 _CLAIM = re.compile(r"claim-(\d{6})")
 
 
@@ -180,9 +181,9 @@ class SharedStore:
         """
         top = out / self._paths.working(configuration)
         before = _indices(top)
-        if not before or before == known.get(INDEX):
+        if not before or before == known.get(_COPIED):
             return
-        files = [f for f in _files_below(top) if f.name not in (PROGRESS, INDEX)]
+        files = [f for f in _files_below(top) if f.name not in INDICES]
         try:
             for file in files:
                 self._put_once(_relative(file, out), file, known)
@@ -191,7 +192,7 @@ class SharedStore:
         if _indices(top) == before:
             for file, content in before.items():
                 self._put(_relative(file, out), content)
-            known[INDEX] = before
+            known[_COPIED] = before
             self._forget(configuration, {_relative(f, out) for f in (*files, *before)}, known)
 
     def sign_of(self, configuration: Configuration) -> Sign | None:
@@ -273,7 +274,8 @@ class SharedStore:
     def _put(self, name: PurePosixPath, content: bytes) -> None:
         """Write a file completely or not at all."""
         self._make_parents(name)
-        aside = self._at(name.with_name(f"{name.name}.{os.getpid()}.incoming"))
+        mine = f"{platform.node()}-{os.getpid()}-{threading.get_ident()}"
+        aside = self._at(name.with_name(f"{name.name}.{mine}.incoming"))
         self._files.pipe_file(aside, content)
         self._files.mv(aside, self._at(name))
 
@@ -342,7 +344,7 @@ class Claim:
 
         def beat() -> None:
             while not over.wait(BEAT):
-                with suppress(OSError):  # a store out of reach: the next time, or it is lost
+                with suppress(Exception):  # each store has its errors: the next time, or it is lost
                     self._touch()
                     self.copy(out)
 
@@ -353,7 +355,8 @@ class Claim:
         except BaseException:
             over.set()
             thread.join()
-            self.copy(out)  # it was told to end: another process goes on from here
+            with suppress(Exception):  # what was copied before is there still
+                self.copy(out)  # it was told to end: another process goes on from here
             raise
         finally:
             over.set()
@@ -379,7 +382,7 @@ def _indices(top: Path) -> dict[Path, bytes]:
     """The files that name others."""
     found: dict[Path, bytes] = {}
     for file in _files_below(top):
-        if file.name in (PROGRESS, INDEX):
+        if file.name in INDICES:
             with suppress(FileNotFoundError):
                 found[file] = file.read_bytes()
     return found

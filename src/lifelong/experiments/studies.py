@@ -47,9 +47,9 @@ def open_study(
 
 
 def trials_of(study: optuna.Study) -> list[FrozenTrial]:
-    """Those that count, in order: one that was asked for beyond the number is marked as failed."""
+    """Those that have begun, in order, but those that were given up."""
     found: list[FrozenTrial] = study.get_trials(deepcopy=False)
-    return [trial for trial in found if trial.state != GIVEN_UP]
+    return [trial for trial in found if trial.state not in (TrialState.WAITING, GIVEN_UP)]
 
 
 def draw(trial: optuna.Trial, space: Mapping[str, Range]) -> dict[str, float]:

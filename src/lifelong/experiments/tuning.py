@@ -155,7 +155,10 @@ class _Study:
         defaults = row.settings_with(changes=self._entry.changes)
         begin = {name: getattr(defaults, name) for name in self._space}
         name = f"{method} on {tuning.data}, {tuning.size}, {tuning.tasks} tasks, {tuning.seeds}"
-        self._study = studies.open_study(name, self._space, begin, tuning.storage)
+        try:
+            self._study = studies.open_study(name, self._space, begin, tuning.storage)
+        except studies.StorageError as error:
+            raise TuningError(str(error)) from error
         self._asked: FrozenTrial | None = None
 
     def ask(self) -> list[Job]:

@@ -7,7 +7,7 @@ which every engine has, so that an engine needs no channel of its own.
 
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -152,32 +152,48 @@ def run_jobs(
     jobs: Sequence[Job], engine: Engine, resources: Resources = DEFAULT
 ) -> Iterator[WorkerEvent]:
     """Make all runs and yield events as they happen."""
-    waiting = list(jobs)
+    line, signs = Line(jobs), _Signs()
     running: dict[Future[Outcome], Job] = {}
-    signs = _Signs()
     with engine.start(resources) as pool:
-        while waiting or running:
-            ready = _ready(waiting, running.values(), pool.room - len(running))
+        while line.waiting or running:
+            ready = line.next(pool.room - len(running))
             if ready:
                 absolute = [replace(job, out=job.out.resolve()) for job in ready]
                 running.update(zip(pool.submit(absolute), ready, strict=True))
-            ended, _ = wait(running, signs.pause, FIRST_COMPLETED)
+            ended, _ = wait(running, LOOK, FIRST_COMPLETED)
             yield from signs.new([job for future, job in running.items() if future not in ended])
             for future in ended:
-                yield _event(running.pop(future), future, pool)
+                job = running.pop(future)
+                line.ended(job)
+                yield _event(job, future, pool)
 
 
-def _ready(waiting: list[Job], running: Iterable[Job], room: int) -> list[Job]:
-    """The first jobs that do not need a model that another of the jobs is still to make."""
-    unfinished = {job.configuration.key for job in (*waiting, *running)}
-    ready: list[Job] = []
-    for job in list(waiting):
-        if len(ready) >= room:
-            break
-        if job.needs is None or job.needs.key not in unfinished:
-            waiting.remove(job)
-            ready.append(job)
-    return ready
+@final
+class Line:
+    """The jobs that wait for room, or for a model that another of the jobs is still to make."""
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self.waiting = [(job, None if job.needs is None else job.needs.key) for job in jobs]
+        self._unfinished = {job.configuration.key for job in jobs}
+
+    def next(self, room: int) -> list[Job]:
+        """The first jobs for which there is room and that need nothing unfinished."""
+        ready: list[Job] = []
+        later: list[tuple[Job, str | None]] = []
+        for number, (job, needs) in enumerate(self.waiting):
+            if len(ready) >= room:
+                later += self.waiting[number:]
+                break
+            if needs in self._unfinished:
+                later.append((job, needs))
+            else:
+                ready.append(job)
+        self.waiting = later
+        return ready
+
+    def ended(self, job: Job) -> None:
+        """However it has ended, what needs its model may start."""
+        self._unfinished.discard(job.configuration.key)
 
 
 def _event(job: Job, future: "Future[Outcome]", pool: Pool) -> Outcome:
@@ -192,7 +208,6 @@ class _Signs:
     """Looks for signs of life, less often where it takes long."""
 
     def __init__(self) -> None:
-        self.pause = LOOK
         self._next = 0.0
         self._seen: dict[str, Doing] = {}
 

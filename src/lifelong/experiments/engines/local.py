@@ -70,7 +70,9 @@ class _Crew:
 
         executor = ProcessPoolExecutor(
             max_workers=1,
-            context=get_context("loky_init_main"),  # what a script registers is registered in its processes
+            context=get_context(
+                "loky_init_main"
+            ),  # what a script registers is registered in its processes
             initializer=_begin,
             initargs=(os.getpid(),),
             env={"OMP_NUM_THREADS": "1"},
