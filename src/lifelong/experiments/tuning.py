@@ -181,13 +181,15 @@ class _Study:
     def tell(self, counts: RunCounts) -> None:
         """Record the outcome; a trial that failed or grew too large is not a candidate.
 
-        A trial is left for later if another process makes one of its runs, or the first.
+        A trial is left for later if another process makes one of its runs, or if the first has not
+        ended, which says how large others may be.
         """
         if self._asked is None:
             return
         first = self._trials()[0]
         measured = self._measured(self._asked)
-        unsure = first.number != self._asked.number and not first.state.is_finished()
+        earlier = first.number == self._asked.number or first.state.is_finished()
+        unsure = self._limited and not earlier
         if unsure or (measured is None and counts.skipped):
             return
         told = self._outcome(self._asked)
@@ -272,9 +274,13 @@ class _Study:
             rows="valid",
         )
 
+    @property
+    def _limited(self) -> bool:
+        return self.method in GROWING and "max_new_units" not in self._entry.changes
+
     def _ceiling(self) -> float:
         """The capacity that a trial may reach, so that none wins by its size alone."""
-        if self.method not in GROWING or "max_new_units" in self._entry.changes:
+        if not self._limited:
             return math.inf
         defaults = self._measured(self._trials()[0])
         return CEILING if defaults is None else max(CEILING, defaults[1])
