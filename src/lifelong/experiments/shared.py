@@ -76,25 +76,23 @@ class Sign(msgspec.Struct, frozen=True):
     @property
     def dead(self) -> bool:
         """Whether its process was on this machine, and is no more."""
-        if self.machine != _machine():
+        if not self.machine or self.machine != _machine():
             return False
         try:
-            os.kill(self.process, 0)
-        except ProcessLookupError:
+            status = Path(f"/proc/{self.process}/stat").read_text()
+        except OSError:
             return True
-        except PermissionError:
-            return False
-        return False
+        return status.rpartition(")")[2].split()[0] == "Z"
 
 
 @cache
 def _machine() -> str:
-    """This machine since it was started, and the processes that it numbers alike."""
+    """This machine since it was started, and the processes that it numbers alike; if it says so."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
-        return platform.node()
+        return ""
 
 
 @final
