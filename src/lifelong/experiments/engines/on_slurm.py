@@ -83,16 +83,23 @@ class _Queue:
         import submitit
 
         wanted, folder = self._resources, (job.out / FOLDER).resolve()
-        executor = submitit.AutoExecutor(folder, self._cluster)
+        executor = submitit.AutoExecutor(
+            folder,
+            self._cluster,
+            slurm_max_num_timeout=wanted.retries,
+            local_max_num_timeout=wanted.retries,
+        )
+        optional = {
+            "mem_gb": None if wanted.memory is None else wanted.memory / 2**30,
+            "slurm_partition": wanted.partition,
+        }
         executor.update_parameters(
             name="lifelong",
             timeout_min=wanted.minutes,
             cpus_per_task=wanted.cpus,
             gpus_per_node=wanted.gpus,
-            mem_gb=None if wanted.memory is None else wanted.memory / 2**30,
             slurm_array_parallelism=wanted.jobs or MOST,
-            slurm_partition=wanted.partition,
-            slurm_max_num_timeout=wanted.retries,
+            **{name: value for name, value in optional.items() if value is not None},
         )
         return executor
 
