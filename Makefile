@@ -9,7 +9,7 @@ export LIFELONG_DATA
 
 SBOM   := .venv-sbom
 
-.PHONY: sbom bench torture demo test check format types imports data clean
+.PHONY: cluster sbom bench torture demo test check format types imports data clean
 
 demo: $(READY)
 	$(BIN)/lifelong demo
@@ -19,10 +19,15 @@ test: $(READY)
 
 check: $(READY) format types imports test
 
+# Ray is large, so that `dev` leaves it out; with it the tests of the engine `ray` run.
+cluster: $(READY)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,ray]'
+
 # The long versions of tests/robust: 200 kills, 100,000 damaged files, and what safety costs.
 torture: $(READY)
 	$(BIN)/python tests/robust/kills.py --kills 200 > results/robustness/kills.json
 	$(BIN)/python tests/robust/mutations.py --count 100000 > results/robustness/mutations.json
+	$(BIN)/python tests/robust/workers.py --kills 50 > results/robustness/workers.json
 	$(BIN)/python benchmarks/robustness.py > results/robustness/costs.json
 
 # What is installed, with versions and licences, in CycloneDX's format: sbom.json. The tool has an environment of its own,

@@ -22,6 +22,8 @@ SPEED = (
     "tables",
     "finding",
     "parallel",
+    "engines",
+    "stored_runs",
 )
 
 
@@ -55,6 +57,12 @@ def test_finding_is_measured_on_a_small_stream():
     told = finding.measure(stream, [8], 100, Budget(steps=20))
     assert set(told["right task"]) == {"probability", "energy", "features", "inputs"}
     assert told["right task"]["inputs"] > 0.8
+
+
+def test_a_small_store_is_measured(tmp_path):
+    told = import_module("stored_runs").measure(20, 5, tmp_path)
+    assert told["runs"] == 20
+    assert 0.5 < told["mean"] <= 1
 
 
 def test_a_ratio_of_a_thing_to_itself_is_a_figure():

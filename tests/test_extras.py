@@ -24,7 +24,7 @@ IMPORTED = {
     "prometheus-client": "prometheus_client",
     "mlflow-skinny": "mlflow",
 }  # where the name of the import is another one
-LARGE = {"wandb", "mlflow"}  # tested with stand-ins
+LARGE = {"wandb", "mlflow", "ray"}  # the first two are tested with stand-ins, CI installs ray
 LEARN_AND_SAVE = """
 import torch
 from lifelong import DEN, Budget, Settings, Task, mlp
@@ -37,6 +37,7 @@ learner.save(sys.argv[1])
 again = DEN.load(sys.argv[1])
 assert torch.equal(again.predict_proba(x, task="first"), learner.predict_proba(x, task="first"))
 """
+ENGINE = "from lifelong.experiments.engines import LOCAL, RAY, SLURM, Resources; "
 NEEDS = [
     ("import lifelong.report.page", "altair", "report"),
     ("import lifelong.report.page", "jinja2", "report"),
@@ -54,7 +55,10 @@ NEEDS = [
     ("from lifelong.tasks.datasets import load; load('mnist', 0, sys.argv[1])", "pooch", "data"),
     ("from lifelong import LifelongClassifier", "narwhals", "tables"),
     ("import lifelong.tables.files", "pyarrow", "tables"),
-    ("from lifelong.experiments.tuning import _optuna; _optuna()", "optuna", "tune"),
+    ("import lifelong.experiments.studies", "optuna", "tune"),
+    (f"{ENGINE}LOCAL.start(Resources()).__enter__()", "loky", "experiments"),
+    (f"{ENGINE}RAY.start(Resources()).__enter__()", "ray", "ray"),
+    (f"{ENGINE}SLURM.start(Resources()).__enter__()", "submitit", "slurm"),
     (
         "from lifelong.watching.trackers import TensorBoard; TensorBoard(sys.argv[1])",
         "tensorboardX",

@@ -25,11 +25,12 @@ CONTRIBUTING = Path(__file__).resolve().parent.parent / "CONTRIBUTING.md"
 TABLES: tuple[Registry[Any], ...] = (METHODS, DATASETS, METRICS, ENGINES, RECIPES)
 PACKAGE = "my_package"
 RECIPE_AND_ENGINE = """
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 
 from lifelong.experiments.configuration import NetworkPlan
-from lifelong.experiments.engines import Done, Engine
-from lifelong.experiments.perform import perform
+from lifelong.experiments.engines import Engine, Pool, outcome
 from lifelong.experiments.recipes import DataPlan, Entry, SizedRecipe, rehearsal
 from lifelong.training.budget import Budget
 
@@ -46,12 +47,14 @@ def clouds(size):
     )
 
 
-def done(job):
-    return Done(job, perform(job).run.summary)
+@contextmanager
+def here(resources):
+    with ThreadPoolExecutor(1) as thread:
+        yield Pool(lambda jobs: [thread.submit(outcome, job) for job in jobs], room=1)
 
 
 CLOUDS = SizedRecipe("clouds", clouds)
-HERE = Engine("here", "in this process", lambda jobs, _: map(done, jobs))
+HERE = Engine("here", "in this process", here)
 """
 
 

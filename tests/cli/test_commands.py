@@ -40,6 +40,16 @@ def _refused(capsys, command):
         ("run rehearsal --seeds zero", 2, "whole numbers and ranges, such as 0-4, not 'zero'"),
         ("run rehearsal --seeds 3-", 2, "not '3-'"),
         ("run rehearsal --jobs 0", 2, "--jobs must be 1 or more, not 0"),
+        ("run rehearsal --gpus -1", 2, "--gpus must be 0 or more, not -1"),
+        (
+            "run rehearsal --memory lots",
+            2,
+            "--memory takes bytes, or such as 500M or 4G, not 'lots'",
+        ),
+        ("run rehearsal --engine slurm --address auto", 2, "takes --address slurm, local, debug"),
+        ("run rehearsal --out nowhere://x", 1, "nowhere://x: no such store can be reached"),
+        ("pack --out file:///x", 2, "take them there with --from file:///x"),
+        ("tune DEN --data digits --storage no://x", 2, "--storage no://x cannot be used"),
         ("run rehearsal --device warp", 2, "--device warp cannot be used here"),
         ("run rehearsal --size huge", 2, "huge"),
         ("table rehearsal --out nowhere", 1, "make some with `lifelong run rehearsal"),
@@ -82,6 +92,18 @@ def test_a_table_of_stored_runs(capsys, out, tmp_path):
     shown = capsys.readouterr()
     assert f"{table['rows'][1]['auroc']:.4f} ±" in shown.out
     assert "not there: digits DNN-MTL, seed 0" in shown.err
+
+
+def test_runs_at_an_address_are_shown_and_packed(capsys, out, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    address = out.resolve().as_uri()
+    cli.main(["table", "rehearsal", "--out", address, "--json"])
+    there = capsys.readouterr().out
+    cli.main(["table", "rehearsal", "--out", str(out), "--json"])
+    assert there == capsys.readouterr().out
+    cli.main(["pack", "--from", address, "--out", str(tmp_path / "packed")])
+    made = len(list((out / "runs").rglob("*.json")))
+    assert f"digits.jsonl.xz: {made} runs" in capsys.readouterr().out
 
 
 def test_a_figure_in_every_format(out, tmp_path):

@@ -1,23 +1,36 @@
 """Many runs in processes: failures, kills and Ctrl-C, and what is there afterwards."""
 
-import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
 from tiny import configuration, job, tiny_recipe, without_times
 
-from lifelong.experiments.engines import Doing, Done, Engine, Failed, _next, run_jobs
+from lifelong.experiments.engines import (
+    LOCAL,
+    Doing,
+    Done,
+    Engine,
+    Failed,
+    Pool,
+    Resources,
+    outcome,
+    run_jobs,
+)
+from lifelong.experiments.engines.engine import Line
 from lifelong.experiments.perform import Job, perform
 from lifelong.experiments.recipes import recipe
 from lifelong.experiments.runner import jobs_of, run
 from lifelong.experiments.stored import RunPaths, failure, find
 
 QUIET = Console(quiet=True)
+ONE = Resources(jobs=1)
 # Who starts the tests in the background may have told all below to ignore Ctrl-C.
 MAIN = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
@@ -30,7 +43,7 @@ def test_a_failing_run_is_recorded_and_the_others_go_on(tmp_path):
     fails = job(tmp_path, "DNN", mu=0.2)
     fails.configuration.settings["mu"] = -1.0
     jobs = [fails, job(tmp_path, "DEN-Finetune"), job(tmp_path, "DEN")]
-    counts = run(jobs, workers=1, console=QUIET)
+    counts = run(jobs, console=QUIET, resources=ONE)
     assert list(counts.failed.values()) == [
         "SettingError: DNN: mu must be 0 or more and finite, not -1.0"
     ]
@@ -44,7 +57,7 @@ def test_a_failing_run_is_recorded_and_the_others_go_on(tmp_path):
     assert found is not None
     assert without_times(found.run) == without_times(alone.run)  # in a process of its own too
 
-    again = run(jobs[1:], workers=1, console=QUIET)
+    again = run(jobs[1:], console=QUIET, resources=ONE)
     assert len(again.there) == 2
     assert not again.made
 
@@ -52,10 +65,9 @@ def test_a_failing_run_is_recorded_and_the_others_go_on(tmp_path):
 def test_a_worker_that_is_killed_costs_its_run_only(tmp_path):
     jobs = [job(tmp_path, "DEN", tasks=4), job(tmp_path, "DNN-MTL")]
     ended = {}
-    for event in run_jobs(jobs, workers=1):
+    for event in run_jobs(jobs, LOCAL, ONE):
         if isinstance(event, Doing) and not ended:
-            for child in multiprocessing.active_children():
-                os.kill(child.pid or 0, signal.SIGKILL)
+            os.kill(int(event.where.rpartition(":")[2]), signal.SIGKILL)
         if isinstance(event, Done | Failed):
             ended[event.job.configuration.method] = event
     assert isinstance(ended["DNN-MTL"], Done)
@@ -65,10 +77,17 @@ def test_a_worker_that_is_killed_costs_its_run_only(tmp_path):
     assert "fewer --jobs" in failed.error
 
 
-def _here(jobs, _workers):
+@contextmanager
+def _here(_resources):
     """In this process."""
-    for each in jobs:
-        yield Done(each, perform(each).run.summary)
+
+    def submit(jobs):
+        futures = [Future() for _ in jobs]
+        for future, each in zip(futures, jobs, strict=True):
+            future.set_result(outcome(each))
+        return futures
+
+    yield Pool(submit, room=1)
 
 
 HERE = Engine("here", "in this process", _here)
@@ -78,7 +97,7 @@ def test_a_damaged_run_is_named_left_aside_and_made_again(tmp_path, capsys):
     made = perform(job(tmp_path, "DNN-MTL"))
     file = RunPaths(tmp_path).run(configuration("DNN-MTL"))
     file.write_bytes(file.read_bytes()[:-30])
-    counts = run([job(tmp_path, "DNN-MTL")], workers=1, console=Console(), engine=HERE)
+    counts = run([job(tmp_path, "DNN-MTL")], console=Console(), engine=HERE)
     assert f"{file}: not a stored run" in capsys.readouterr().out.replace("\n", "")
     assert counts.damaged == [f"{file}.damaged"]
     assert len(counts.made) == 1
@@ -90,10 +109,13 @@ def test_a_damaged_run_is_named_left_aside_and_made_again(tmp_path, capsys):
 
 def test_finetuning_waits_for_the_den_that_it_starts_from(tmp_path):
     den, tuned = job(tmp_path, "DEN"), job(tmp_path, "DEN-Finetune")
-    waiting = [tuned, den]
-    assert _next(waiting, []) is den
-    assert _next(waiting, [den]) is None
-    assert _next(waiting, []) is tuned  # den has ended, however it did
+    line = Line([tuned, den])
+    assert line.next(room=2) == [den]
+    assert line.next(room=1) == []
+    line.ended(den)  # however it did
+    assert line.next(room=0) == []
+    assert line.next(room=1) == [tuned]
+    assert not line.waiting
 
 
 def test_runs_of_a_recipe_come_once_and_seed_by_seed(tmp_path):

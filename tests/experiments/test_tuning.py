@@ -41,9 +41,7 @@ def _tuning(out, trials=3):
 
 
 def test_each_method_gets_as_many_trials_the_first_with_its_defaults(tmp_path, performed):
-    chosen = tune.tune(
-        ["DNN-EWC", "DNN-STL"], _tuning(tmp_path), workers=1, console=QUIET, command=str
-    )
+    chosen = tune.tune(["DNN-EWC", "DNN-STL"], _tuning(tmp_path), console=QUIET, command=str)
     assert list(chosen) == ["DNN-EWC", "DNN-STL"]
     for name, choice in chosen.items():
         assert len(choice.trials) == 3
@@ -58,7 +56,7 @@ def test_each_method_gets_as_many_trials_the_first_with_its_defaults(tmp_path, p
 
 
 def test_a_tuning_goes_on_where_it_was_and_chooses_the_same(tmp_path, performed, monkeypatch):
-    given = {"workers": 1, "console": QUIET, "command": str}
+    given = {"console": QUIET, "command": str}
     first = tune.tune(["DNN-MTL"], _tuning(tmp_path, trials=2), **given)  # type: ignore[arg-type]
     made = len(list((tmp_path / "runs").rglob("*.json")))
     whole = tune.tune(["DNN-MTL"], _tuning(tmp_path, trials=3), **given)  # type: ignore[arg-type]
@@ -84,9 +82,7 @@ def test_what_can_be_tuned():
 
 
 def test_growth_goes_on_as_it_began_in_the_capacity_of_a_trial(tmp_path, performed):
-    chosen = tune.tune(
-        ["DNN-Progressive"], _tuning(tmp_path, trials=1), workers=1, console=QUIET, command=str
-    )
+    chosen = tune.tune(["DNN-Progressive"], _tuning(tmp_path, trials=1), console=QUIET, command=str)
     trial = chosen["DNN-Progressive"].trials[0]
     measured = [perform(job).run.summary.capacity for job in performed]
     assert trial.capacity > 1.4 * max(measured)  # four tasks in the recipe, two were tried
@@ -108,7 +104,7 @@ def test_a_trial_wins_by_size_only_where_the_recipe_says_how_far(
     monkeypatch.setattr(tune, "CEILING", 0.0)  # what the defaults need, then
     row = replace(METHODS["DEN"], space={"initial_width": Range(0.2, 1.0)})
     monkeypatch.setattr(tune, "method_named", lambda _name: row)
-    chosen = tune.tune(["DEN"], _tuning(tmp_path, trials=2), workers=1, console=QUIET, command=str)
+    chosen = tune.tune(["DEN"], _tuning(tmp_path, trials=2), console=QUIET, command=str)
     defaults, wide = chosen["DEN"].trials
     assert wide.capacity > defaults.capacity
     assert (defaults.feasible, wide.feasible) == (True, feasible)
@@ -117,8 +113,35 @@ def test_a_trial_wins_by_size_only_where_the_recipe_says_how_far(
 
 def test_a_trial_as_large_as_the_defaults_is_a_candidate(tmp_path, performed, monkeypatch):
     monkeypatch.setattr(tune._Study, "_projected", lambda *_: 1.50049)  # more than its three digits
-    chosen = tune.tune(
-        ["DNN-Progressive"], _tuning(tmp_path, trials=2), workers=1, console=QUIET, command=str
-    )
+    chosen = tune.tune(["DNN-Progressive"], _tuning(tmp_path, trials=2), console=QUIET, command=str)
     assert [trial.feasible for trial in chosen["DNN-Progressive"].trials] == [True, True]
+    del performed
+
+
+def test_shared_trials_choose_what_one_process_chooses(tmp_path, performed):
+    given = {"console": QUIET, "command": str}
+    alone = tune.tune(["DNN-EWC"], _tuning(tmp_path / "alone"), **given)  # type: ignore[arg-type]
+    shared = replace(_tuning(tmp_path / "shared"), storage=str(tmp_path / "journal"))
+    assert tune.tune(["DNN-EWC"], shared, **given) == alone  # type: ignore[arg-type]
+    made = len(performed)
+    assert tune.tune(["DNN-EWC"], shared, **given) == alone  # type: ignore[arg-type]
+    assert len(performed) == made  # all trials have ended
+
+
+def test_a_trial_whose_process_was_lost_is_finished_by_another(tmp_path, performed):
+    tuning = replace(_tuning(tmp_path), storage=str(tmp_path / "journal"))
+    lost = tune._Study("DNN-EWC", tuning)
+    assert len(lost.ask()) == 2
+    chosen = tune.tune(["DNN-EWC"], tuning, console=QUIET, command=str)
+    assert len(chosen["DNN-EWC"].trials) == 3
+    assert {trial.feasible for trial in chosen["DNN-EWC"].trials} == {True}
+    assert len(performed) == 6
+
+
+def test_a_trial_that_was_asked_for_too_much_does_not_count(tmp_path, performed):
+    tuning = replace(_tuning(tmp_path, trials=1), storage=str(tmp_path / "journal"))
+    tune.tune(["DNN-EWC"], tuning, console=QUIET, command=str)
+    late = tune._Study("DNN-EWC", tuning)
+    assert late._new() is None
+    assert len(late._trials()) == 1
     del performed

@@ -6,11 +6,12 @@ Modules that import torch are imported where they are needed, so that `--help` i
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, final
 
 from rich.table import Table
-from tyro.conf import Positional, arg
+from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from lifelong.printing import printable, printable_json
 
@@ -19,9 +20,14 @@ RecipeName: TypeAlias = Annotated[str, Positional, arg(metavar="RECIPE")]
 Seeds: TypeAlias = Annotated[tuple[str, ...], arg(metavar="0-4")]
 Methods: TypeAlias = Annotated[tuple[str, ...], arg(metavar="METHOD")]
 Splits: TypeAlias = Annotated[tuple[str, ...], arg(metavar="PART")]
-Out: TypeAlias = Annotated[Path, arg(metavar="DIR")]
-RESULTS = Path("results")
+Out: TypeAlias = Annotated[str, arg(metavar="DIR")]
+RESULTS = "results"
 MOST_SEEDS = 10_000
+
+_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+if TYPE_CHECKING:
+    from lifelong.experiments.engines import Engine, Resources
 
 
 class Refusal(Exception):
@@ -30,6 +36,79 @@ class Refusal(Exception):
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
         self.code = code
+
+
+@final
+@dataclass(frozen=True)
+class Where:
+    """Where runs are made.
+
+    Attributes:
+        engine: Where to make the runs; `lifelong list` names the engines.
+        jobs: Number of parallel runs, one thread each; by default the number of cores, or as many
+            as the cluster has room for.
+        address: Of the cluster: for ray auto or ray://HOST:PORT, by default one that starts here;
+            for slurm local, to try it on this machine.
+        cpus: Cores per run, on a cluster.
+        gpus: GPUs per run, on a cluster.
+        memory: Memory per run, on a cluster, such as 4G.
+        minutes: Time per run until it is stopped and queued again, with slurm.
+        partition: Of the queue, with slurm.
+    """
+
+    engine: Annotated[str, arg(metavar="ENGINE")] = "local"
+    jobs: Annotated[int | None, arg(metavar="N")] = None
+    address: Annotated[str | None, arg(metavar="ADDRESS")] = None
+    cpus: Annotated[int, arg(metavar="N")] = 1
+    gpus: Annotated[int, arg(metavar="N")] = 0
+    memory: Annotated[str | None, arg(metavar="SIZE")] = None
+    minutes: Annotated[int, arg(metavar="N")] = 240
+    partition: Annotated[str | None, arg(metavar="NAME")] = None
+
+    def made(self) -> "tuple[Engine, Resources]":
+        """The engine, and what it may use."""
+        from lifelong.experiments.engines import ENGINES, Resources
+
+        for name in ("jobs", "cpus", "minutes"):
+            if (given := getattr(self, name)) is not None and given < 1:
+                raise Refusal(f"--{name} must be 1 or more, not {given}", 2)
+        if self.gpus < 0:
+            raise Refusal(f"--gpus must be 0 or more, not {self.gpus}", 2)
+        return ENGINES.named(self.engine), Resources(
+            self.jobs,
+            self.address,
+            self.cpus,
+            self.gpus,
+            _bytes(self.memory),
+            self.minutes,
+            self.partition,
+        )
+
+
+On: TypeAlias = OmitArgPrefixes[Where]
+HERE = Where()
+
+
+def _bytes(size: str | None) -> int | None:
+    if size is None:
+        return None
+    number, unit = (size[:-1], size[-1]) if size[-1:].upper() in _UNITS else (size, "")
+    if not number.isdecimal() or not int(number):
+        raise Refusal(f"--memory takes bytes, or such as 500M or 4G, not {size!r}", 2)
+    return int(number) * _UNITS.get(unit.upper(), 1)
+
+
+def at_hand(out: str, refresh: bool = True) -> tuple[Path, str]:
+    """The directory of runs; and the address whose runs it is a copy of, if one was given."""
+    from lifelong.experiments.shared import SharedStore, is_address
+
+    if not is_address(out):
+        return Path(out), ""
+    store = SharedStore(out)
+    directory = store.mirror()
+    if refresh:
+        store.refresh(directory)
+    return directory, out
 
 
 @contextmanager

@@ -4,21 +4,24 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
 from lifelong.cli.common import (
+    HERE,
     RESULTS,
     Methods,
+    On,
     Out,
     RecipeName,
     Refusal,
     Seeds,
     Size,
     Splits,
+    at_hand,
     plainly,
     print_json,
     say,
@@ -27,8 +30,6 @@ from lifelong.cli.common import (
     warn,
 )
 from lifelong.printing import Terminal
-
-EngineName: TypeAlias = Annotated[str, arg(metavar="ENGINE")]
 
 if TYPE_CHECKING:
     from lifelong.experiments.recipes import Recipe
@@ -41,10 +42,9 @@ def run_command(
     seeds: Seeds = (),
     methods: Methods = (),
     parts: Splits = (),
-    jobs: Annotated[int | None, arg(metavar="N")] = None,
     out: Out = RESULTS,
     device: Annotated[str, arg(metavar="cpu|cuda")] = "cpu",
-    engine: EngineName = "local",
+    where: On = HERE,
     json: bool = False,
 ) -> None:
     """Make the runs of a recipe and store them; `lifelong list` names the recipes.
@@ -61,21 +61,21 @@ def run_command(
         seeds: Such as 0-4, or 0 2 5; by default those of the recipe.
         methods: Only these methods.
         parts: Only these parts of a figure: "tasks" or "capacity".
-        jobs: Number of parallel runs, one thread each; by default the number of cores.
-        out: Directory to store the runs in.
+        out: Directory to store the runs in, or an address such as s3://bucket/study.
         device: Device to train on.
-        engine: Where to make the runs; `lifelong list` names the engines.
+        where: Where the runs are made.
         json: Print the outcome of the runs as JSON.
     """
     with plainly():
-        from lifelong.experiments.engines import ENGINES
         from lifelong.experiments.recipes import recipes
         from lifelong.experiments.runner import jobs_of, run
-        from lifelong.experiments.together import TOGETHER
+        from lifelong.experiments.together import TOGETHER, leading, take_part
 
         several = recipes(recipe, size, methods)
         asked = seed_numbers(seeds)
-        on = _device(device)
+        engine, resources = where.made()
+        on = _device(device) if where.engine == "local" else device
+        directory, store = at_hand(out, refresh=False)
         todo = [
             job
             for chosen in several
@@ -84,35 +84,38 @@ def run_command(
                 seeds=asked or chosen.seeds,
                 methods=methods,
                 parts=parts,
-                out=out,
+                out=directory,
                 device=on,
+                store=store,
             )
         ]
-        workers = worker_count(jobs)
         together, first = _among_processes()
-        place = TOGETHER if together else ENGINES.named(engine)
-        console = Terminal(stderr=json, quiet=not first)
+        if not first:
+            take_part(todo)
+            return
+        console = Terminal(stderr=json)
         for chosen in several:
             _require_data(chosen)
             which = f"{chosen.name}: " if len(several) > 1 else ""
             if chosen.reduced:
                 console.print(f"Small: {which}{chosen.reduced}.", highlight=False)
-        with resumable():
-            counts = run(todo, workers=workers, console=console, engine=place)
-        if json and first:
+        with resumable(), leading(todo) if together else nullcontext():
+            place = TOGETHER if together else engine
+            counts = run(todo, console=console, engine=place, resources=resources)
+        if json:
             print_json(counts)
         else:
             console.print(
                 f"{len(counts.made)} made, {len(counts.there)} there before, "
                 f"{len(counts.failed)} failed, {len(counts.skipped)} left to another process; "
-                f"in {out.resolve() / 'runs'}",
+                f"in {store or directory.resolve()}/runs",
                 highlight=False,
                 soft_wrap=True,
             )
         if counts.failed:
             raise Refusal(
-                f"{len(counts.failed)} of {len(todo)} runs failed; why is in {out / 'failed'}, and "
-                "the same command tries them again",
+                f"{len(counts.failed)} of {len(todo)} runs failed; why is in "
+                f"{directory / 'failed'}, and the same command tries them again",
                 1,
             )
 
@@ -125,10 +128,10 @@ def tune_command(
     trials: Annotated[int, arg(metavar="N")] = 12,
     seeds: Annotated[tuple[str, ...], arg(metavar="100-101")] = ("100-101",),
     tasks: Annotated[int, arg(metavar="N")] = 4,
-    jobs: Annotated[int | None, arg(metavar="N")] = None,
-    out: Out = RESULTS / "tuning",
+    out: Out = f"{RESULTS}/tuning",
+    storage: Annotated[str, arg(metavar="FILE|ADDRESS")] = "",
     choices: Annotated[Path | None, arg(metavar="DIR")] = None,
-    engine: EngineName = "local",
+    where: On = HERE,
     json: bool = False,
 ) -> None:
     """Tune the settings of methods on validation data; the recipes use the chosen settings.
@@ -143,28 +146,30 @@ def tune_command(
         trials: Number of trials per method.
         seeds: 100 or more, such as 100-101.
         tasks: Number of tasks, from the first of the stream.
-        jobs: Number of parallel runs, one thread each; by default the number of cores.
-        out: Directory to store the trials in.
-        engine: Where to make the runs; `lifelong list` names the engines.
+        out: Directory to store the trials in, or an address such as s3://bucket/study.
+        storage: Share the trials with other processes that give the same: a file, or a database
+            such as postgresql://host/name.
+        where: Where the runs are made.
         choices: Directory for the chosen settings; by default the package's own.
         json: Print the chosen settings as JSON.
     """
     with plainly():
         from lifelong.experiments.choices import DIRECTORY, write_choices
-        from lifelong.experiments.engines import ENGINES
         from lifelong.experiments.tuning import Tuning, tune
 
-        tuning = Tuning(data, size, trials, seed_numbers(seeds), tasks, out)
+        engine, resources = where.made()
+        directory, store = at_hand(out, refresh=False)
+        numbers = seed_numbers(seeds)
+        tuning = Tuning(data, size, trials, numbers, tasks, directory, store, storage)
         words = f"--data {data} --size {size} --trials {trials} --seeds {' '.join(seeds)}"
-        workers, place = worker_count(jobs), ENGINES.named(engine)
         with resumable():
             chosen = tune(
                 methods,
                 tuning,
-                workers=workers,
                 console=Terminal(stderr=json),
                 command=lambda method: f"lifelong tune {method} {words} --tasks {tasks}",
-                engine=place,
+                engine=engine,
+                resources=resources,
             )
         file = write_choices(data, chosen, choices or DIRECTORY)
         if json:
@@ -177,7 +182,7 @@ def tune_command(
 
 def pack_command(
     out: Out = RESULTS,
-    source: Annotated[Path | None, arg(name="from", metavar="DIR")] = None,
+    source: Annotated[str | None, arg(name="from", metavar="DIR")] = None,
     unpack: bool = False,
 ) -> None:
     """Pack finished runs into one compressed file per data set, for git.
@@ -186,8 +191,8 @@ def pack_command(
 
     Args:
         out: Directory in which `lifelong run` stored the runs.
-        source: Another such directory whose runs to add; it is only read. Settings of version 0.1
-            get their current names.
+        source: Another such directory, or an address, whose runs to add; it is only read. Settings
+            of version 0.1 get their current names.
         unpack: Instead turn each packed run into a file, for `lifelong report`.
     """
     if unpack and source is not None:
@@ -195,12 +200,16 @@ def pack_command(
     with plainly():
         from lifelong.experiments import pack
 
-        made = pack.unpack(out) if unpack else pack.pack(out, source)
+        directory, store = at_hand(out)
+        if store:
+            raise Refusal(f"runs are packed in a directory; take them there with --from {out}", 2)
+        others = None if source is None else at_hand(source)[0]
+        made = pack.unpack(directory) if unpack else pack.pack(directory, others)
         for line in made.left_out:
             warn(f"left out: {line}")
         if not made.runs:
             raise Refusal(
-                f"no stored run in {(source or out) / 'runs'}; make some with `lifelong run`, or "
+                f"no stored run in {source or out}/runs; make some with `lifelong run`, or "
                 "say where they are with --out or --from",
                 1,
             )
@@ -237,14 +246,6 @@ def _device(name: str) -> str:
         reason = str(error).splitlines()[0]
         raise Refusal(f"--device {name} cannot be used here: {reason}", 2) from error
     return name
-
-
-def worker_count(jobs: int | None) -> int:
-    if jobs is None:
-        return os.cpu_count() or 1
-    if jobs < 1:
-        raise Refusal(f"--jobs must be 1 or more, not {jobs}", 2)
-    return jobs
 
 
 def _require_data(recipe: "Recipe") -> None:

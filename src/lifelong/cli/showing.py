@@ -6,20 +6,24 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from tyro.conf import arg
 
 from lifelong.cli.common import (
+    HERE,
     RESULTS,
     Methods,
+    On,
     Out,
     RecipeName,
     Refusal,
     Seeds,
     Size,
     Splits,
+    at_hand,
     plainly,
     print_json,
     say,
     seed_numbers,
     warn,
 )
+from lifelong.cli.making import resumable
 from lifelong.printing import Terminal
 
 if TYPE_CHECKING:
@@ -70,18 +74,17 @@ def table_command(
         from lifelong.learners.registry import method as method_named
         from lifelong.reproduction.table import as_csv, as_records, as_table, as_text
 
-        several = recipes(recipe, size, methods)
+        several, (directory, _) = recipes(recipe, size, methods), at_hand(out)
         if csv is not None and len(several) > 1:
             raise Refusal(f"--csv takes a single recipe, such as {several[0].name}", 2)
         other = method_named(against).name if against else ""
         found_any = False
         printed: list[object] = []
         for chosen in several:
-            found = collect(
-                chosen, out, seeds=seed_numbers(seeds) or chosen.seeds, methods=methods, parts=parts
-            )
+            asked = seed_numbers(seeds) or chosen.seeds
+            found = collect(chosen, directory, seeds=asked, methods=methods, parts=parts)
             if len(several) == 1:
-                _require_some(found, chosen, out)
+                _require_some(found, chosen, directory)
             elif not found.measured:
                 continue
             found_any = True
@@ -107,7 +110,7 @@ def table_command(
                 Terminal().print(as_table(chosen.title, found.measured, other))
             _tell_what_is_not_there(found)
         if not found_any:
-            raise Refusal(f"no stored run of {recipe} at size {size} in {out / 'runs'}", 1)
+            raise Refusal(f"no stored run of {recipe} at size {size} in {out}/runs", 1)
         if json:
             print_json(printed[0] if len(several) == 1 else printed)
 
@@ -141,12 +144,14 @@ def figure_command(
         unknown = [name for name in formats if name not in FORMATS]
         if unknown:
             raise Refusal(f"--formats are of {', '.join(FORMATS)}, not {unknown[0]!r}", 2)
-        several, place = recipes(recipe, size, methods), to or out / "figures"
+        several, (directory, _) = recipes(recipe, size, methods), at_hand(out)
+        place = to or directory / "figures"
         by_recipe = {}
         for chosen in several:
-            found = collect(chosen, out, seeds=seed_numbers(seeds) or chosen.seeds, methods=methods)
+            asked = seed_numbers(seeds) or chosen.seeds
+            found = collect(chosen, directory, seeds=asked, methods=methods)
             if len(several) == 1:
-                _require_some(found, chosen, out)
+                _require_some(found, chosen, directory)
             _tell_what_is_not_there(found, most=0)
             by_recipe[chosen.name] = found.measured
         if len(several) == 1:
@@ -154,7 +159,7 @@ def figure_command(
         elif any(by_recipe.values()):
             files = write_family(recipe, size, by_recipe, place, formats)
         else:
-            raise Refusal(f"no stored run of {recipe} at size {size} in {out / 'runs'}", 1)
+            raise Refusal(f"no stored run of {recipe} at size {size} in {out}/runs", 1)
         for file in files:
             say(file)
 
@@ -162,6 +167,8 @@ def figure_command(
 def reproduce_command(
     out: Out = RESULTS,
     to: Annotated[Path, arg(metavar="FILE")] = Path("REPRODUCTION.md"),
+    make: Annotated[Size | None, arg(metavar="small|paper")] = None,
+    where: On = HERE,
     json: bool = False,
 ) -> None:
     """Make figures, summary.json and REPRODUCTION.md from the stored runs of all recipes.
@@ -170,13 +177,25 @@ def reproduce_command(
 
     Args:
         out: Directory in which `lifelong run` stored the runs; summary and figures go there too.
+            Of an address, they go to the copy of its runs on this machine.
         to: File for the page.
+        make: First make the runs of this size that are missing, of all recipes whose data is there.
+        where: Where the runs are made.
         json: Print the summary as JSON.
     """
     with plainly():
-        from lifelong.experiments.reproduce import reproduce
+        from lifelong.experiments.reproduce import jobs, reproduce
+        from lifelong.experiments.runner import run
 
-        made = reproduce(out, to)
+        directory, store = at_hand(out)
+        if make is not None:
+            engine, resources = where.made()
+            todo, absent = jobs(make, directory, store)
+            for name in absent:
+                warn(f"not made: {name}, whose data is not there (`lifelong data`)")
+            with resumable():
+                run(todo, console=Terminal(stderr=True), engine=engine, resources=resources)
+        made = reproduce(directory, to)
         for line in made.damaged:
             warn(f"damaged, left out: {line}")
         if json:

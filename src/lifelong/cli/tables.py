@@ -11,17 +11,20 @@ from rich.table import Table
 from tyro.conf import Positional, arg
 
 from lifelong.cli.common import (
+    HERE,
     RESULTS,
+    On,
     Out,
     Refusal,
     Seeds,
+    at_hand,
     plainly,
     print_json,
     say,
     seed_numbers,
     warn,
 )
-from lifelong.cli.making import resumable, worker_count
+from lifelong.cli.making import resumable
 from lifelong.printing import Terminal
 
 if TYPE_CHECKING:
@@ -182,9 +185,9 @@ def compare_command(
     network: Widths = (64, 32),
     steps: Annotated[int, arg(metavar="N")] = 6000,
     seeds: Seeds = ("0",),
-    jobs: Annotated[int | None, arg(metavar="N")] = None,
-    out: Out = RESULTS / "compare",
+    out: Out = f"{RESULTS}/compare",
     report: Annotated[Path | None, arg(metavar="FILE")] = None,
+    where: On = HERE,
     json: bool = False,
 ) -> None:
     """Compare methods on own data: each value of a column is a task, learned one after another.
@@ -201,9 +204,9 @@ def compare_command(
         network: Widths of the hidden layers.
         steps: Training steps of each training, at most.
         seeds: Such as 0-4, or 0 2 5.
-        jobs: Number of parallel runs, one thread each; by default the number of cores.
-        out: Directory to store the runs in.
+        out: Directory to store the runs in, or an address such as s3://bucket/study.
         report: Also write an HTML report to this file.
+        where: Where the runs are made.
         json: Print the table as JSON.
     """
     with _plainly(), resumable():
@@ -227,9 +230,12 @@ def compare_command(
         )
         asked = seed_numbers(seeds)
         command = shlex.join(["lifelong", *sys.argv[1:]])
-        todo = jobs_of(recipe, asked, out, command)
-        counts = run(todo, workers=worker_count(jobs), console=Terminal(stderr=True))
-        found = collect(recipe, out, seeds=asked)
+        engine, resources = where.made()
+        directory, store = at_hand(out, refresh=False)
+        todo = jobs_of(recipe, asked, directory, command, store)
+        console = Terminal(stderr=True)
+        counts = run(todo, console=console, engine=engine, resources=resources)
+        found = collect(recipe, directory, seeds=asked)
         if report is not None and found.measured:
             from lifelong.report.page import page
 

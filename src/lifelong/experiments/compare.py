@@ -49,7 +49,9 @@ def comparison(
     )
 
 
-def jobs(recipe: Recipe, seeds: Sequence[int], out: Path, command: str) -> tuple[Job, ...]:
+def jobs(
+    recipe: Recipe, seeds: Sequence[int], out: Path, command: str, store: str = ""
+) -> tuple[Job, ...]:
     """Every run of the comparison, with the command that makes it."""
-    made = jobs_of(recipe, seeds=seeds, out=out)
+    made = jobs_of(recipe, seeds=seeds, out=out, store=store)
     return tuple(replace(job, command=command) for job in made)

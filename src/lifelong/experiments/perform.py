@@ -3,6 +3,7 @@
 import errno
 import math
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from lifelong.evaluation.results import ResultError, ResultMatrix
 from lifelong.evaluation.runs import Run
 from lifelong.experiments.configuration import Configuration, NetworkPlan
 from lifelong.experiments.modules import MODULES
+from lifelong.experiments.shared import RunLocked, SharedStore, Sign
 from lifelong.experiments.stored import Experiment, RunPaths, StoredRun, find, from_json, to_json
 from lifelong.learners.base import Learner
 from lifelong.learners.den import DEN
@@ -44,18 +46,17 @@ from lifelong.training.loop import TrainingError
 from lifelong.training.ranks import Parallel, ranks_for
 
 PROGRESS, TRAININGS = "progress.json", "trainings"
+SIGN = "sign.json"
 _AFTERWARDS = ("shrink", "perturb")  # settings of finetuning only: not part of DEN's run
-
-
-class RunLocked(RuntimeError):
-    """Another process is making this run."""
 
 
 @final
 @dataclass(frozen=True)
 class Job:
-    """A configuration to run, its directory, device, label and command, and whether the processes
-    that torchrun started make it together.
+    """A configuration to run, its directory, device, label and command.
+
+    With a `store`, the address that machines share, `out` is this machine's copy of its runs. With
+    `parallel`, the processes that torchrun started make it together.
     """
 
     configuration: Configuration
@@ -63,6 +64,7 @@ class Job:
     device: str = "cpu"
     label: str = ""
     command: str = ""
+    store: str = ""
     parallel: Parallel | None = None
 
     def __str__(self) -> str:
@@ -79,20 +81,31 @@ class Job:
         return before_finetuning(self.configuration) if row.finetunes else None
 
 
-def perform(job: Job, progress: ProgressCallback = no_progress) -> StoredRun:
+def perform(job: Job, progress: ProgressCallback = no_progress, patience: float = 0.0) -> StoredRun:
     """Make and store the run unless it is stored already, and remove its working files.
 
-    Raises `RunLocked` if another process is making the same run.
+    Raises `RunLocked` if another process is making the same run, and still is after `patience`
+    seconds.
     """
+    make = _in_directory if not job.store else _at_address
+    return make(job, progress, patience)
+
+
+def _in_directory(job: Job, progress: ProgressCallback, patience: float) -> StoredRun:
     places, configuration = job.places, job.configuration
     working = places.working(configuration)
     make_directory(working)
-    with _alone(working):
+
+    def told(method: str, what: str, done: int) -> None:
+        _give_sign(working, what, done)
+        progress(method, what, done)
+
+    with _alone(working, patience):
         found = find(places, configuration)
         if found is None:
             if job.parallel:  # `follow` has the others make it too
                 ranks_for(job.parallel, torch.device(job.device)).told(configuration.key.encode())
-            content = to_json(_make(job, working, progress))
+            content = to_json(_make(job, working, told))
             keep(places.run(configuration), content)
             found = from_json(content)  # the rounded numbers, whether the run is new or was stored
         places.failed(configuration).unlink(missing_ok=True)
@@ -112,11 +125,56 @@ def follow(jobs: Sequence[Job]) -> None:
             _make(job, job.places.working(job.configuration), no_progress)
 
 
+def _at_address(job: Job, progress: ProgressCallback, patience: float) -> StoredRun:
+    """Make the run in a directory of this machine, and copy to the address what others need."""
+    store, configuration = SharedStore(job.store), job.configuration
+    with (
+        store.claimed(configuration, patience) as claim,
+        tempfile.TemporaryDirectory(prefix="lifelong-") as scratch,
+    ):
+        here = replace(job, out=Path(scratch), store="")
+        found = store.find(configuration, here.out)
+        if found is None:
+            store.copy_working(configuration, here.out)
+            if job.needs is not None:
+                store.copy_model(job.needs, here.out)
+
+            def told(method: str, what: str, done: int) -> None:
+                claim.tell(what, done)
+                claim.copy(here.out)
+                progress(method, what, done)
+
+            with claim.copying(here.out):
+                found = _in_directory(here, told, 0.0)
+            claim.require()
+            store.put_run(configuration, here.out)
+        store.clear(configuration)
+    return found
+
+
+def sign_of(job: Job) -> Sign | None:
+    """The last sign of life of the process that makes this run."""
+    if job.store:
+        return SharedStore(job.store).sign_of(job.configuration)
+    try:
+        content = (job.places.working(job.configuration) / SIGN).read_bytes()
+        return msgspec.json.decode(content, type=Sign)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def _give_sign(working: Path, what: str, done: int) -> None:
+    """Not synced to disk: nothing goes on from it."""
+    aside = working / f"{SIGN}.incoming"
+    aside.write_bytes(msgspec.json.encode(Sign.here(what, done)))
+    aside.replace(working / SIGN)
+
+
 @contextmanager
-def _alone(working: Path) -> Iterator[None]:
+def _alone(working: Path, patience: float) -> Iterator[None]:
     with ExitStack() as held:
         try:
-            held.enter_context(directory_lock(working, patience=0.0))
+            held.enter_context(directory_lock(working, patience=patience))
         except OSError as error:
             if error.errno != errno.EBUSY:
                 raise

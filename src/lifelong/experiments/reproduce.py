@@ -6,11 +6,14 @@ from typing import final
 
 from lifelong.experiments.choices import tuned
 from lifelong.experiments.collect import Collected, collect
-from lifelong.experiments.recipes import GROUPS, RECIPES, Recipe, recipe
+from lifelong.experiments.perform import Job
+from lifelong.experiments.recipes import GROUPS, RECIPES, Recipe, Size, recipe
+from lifelong.experiments.runner import jobs_of
 from lifelong.reproduction.claims import Evidence, Finding, findings
 from lifelong.reproduction.figures import TITLES, write_combined, write_figure
 from lifelong.reproduction.measured import look_alike
 from lifelong.reproduction.page import Chosen, page, read_summary, write_summary
+from lifelong.tasks.datasets import files_present
 
 SUMMARY = "summary.json"
 # `lifelong table` shows them.
@@ -45,9 +48,7 @@ def reproduce(out: Path, to: Path) -> Reproduced:
     evidence: dict[str, Evidence] = {}
     damaged: list[str] = []
     figures: list[Path] = []
-    for name in RECIPES:
-        if name in _NOT_ON_THE_PAGE:
-            continue
+    for name in _on_the_page():
         chosen, found = _largest(name, out)
         damaged += [line for line in found.damaged if line not in damaged]
         evidence[name] = _evidence(chosen, found)
@@ -62,6 +63,18 @@ def reproduce(out: Path, to: Path) -> Reproduced:
     text = page(found_out, evidence, pictures, _choices())
     to.write_text(text, encoding="utf-8")
     return Reproduced(found_out, [summary, to, *figures], damaged)
+
+
+def jobs(size: Size, out: Path, store: str = "") -> tuple[list[Job], list[str]]:
+    """Every run that the page is made from; and the recipes whose data is not there."""
+    chosen = [recipe(name, size) for name in _on_the_page()]
+    there = [each for each in chosen if files_present(each.data.name)]
+    made = [job for each in there for job in jobs_of(each, seeds=each.seeds, out=out, store=store)]
+    return made, [each.name for each in chosen if each not in there]
+
+
+def _on_the_page() -> list[str]:
+    return [name for name in RECIPES if name not in _NOT_ON_THE_PAGE]
 
 
 def _largest(name: str, out: Path) -> tuple[Recipe, Collected]:

@@ -1,5 +1,6 @@
 """Make the runs of a recipe that are not stored yet, in parallel."""
 
+import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -15,21 +16,26 @@ from rich.progress import (
     TaskID,
     TextColumn,
     TimeElapsedColumn,
+    TimeRemainingColumn,
 )
 
 from lifelong.evaluation.measure import versions
 from lifelong.evaluation.runs import Summary
 from lifelong.experiments.engines import (
+    DEFAULT,
     LOCAL,
     Doing,
     Done,
     Engine,
     Failed,
+    Resources,
     Skipped,
     WorkerEvent,
+    run_jobs,
 )
 from lifelong.experiments.perform import Job, keep
 from lifelong.experiments.recipes import Recipe
+from lifelong.experiments.shared import SharedStore
 from lifelong.experiments.stored import (
     Experiment,
     Failure,
@@ -39,6 +45,8 @@ from lifelong.experiments.stored import (
     set_aside,
 )
 from lifelong.tasks.datasets.files import require_writable
+
+BARS = 20  # of active runs at the most
 
 
 @final
@@ -61,6 +69,7 @@ def jobs_of(
     parts: Sequence[str] = (),
     out: Path,
     device: str = "cpu",
+    store: str = "",
 ) -> tuple[Job, ...]:
     """Every run of a recipe once, ordered by part, then by seed: early seeds are complete first."""
     entries = recipe.chosen(methods, parts)
@@ -71,6 +80,7 @@ def jobs_of(
             device,
             recipe.label(entry, seed),
             recipe.command(entry.method, seed, entry.part),
+            store,
         )
         for part in recipe.parts
         for seed in seeds
@@ -81,17 +91,23 @@ def jobs_of(
 
 
 def run(
-    jobs: Sequence[Job], *, workers: int, console: Console, engine: Engine = LOCAL
+    jobs: Sequence[Job],
+    *,
+    console: Console,
+    engine: Engine = LOCAL,
+    resources: Resources = DEFAULT,
 ) -> RunCounts:
     """Make the runs that are not stored; a failure is recorded and the others continue."""
     counts = RunCounts()
     require_writable(jobs[0].out)
+    for store, out in {(job.store, job.out) for job in jobs if job.store}:
+        SharedStore(store).refresh(out)
     missing = [job for job in jobs if not _there(job, counts, console)]
     if counts.there:
         console.print(f"{len(counts.there)} of {len(jobs)} runs are there already.")
     if missing:
         with _shown(console, len(missing)) as show:
-            for event in engine.submit(missing, workers):
+            for event in run_jobs(missing, engine, resources):
                 _note(event, counts)
                 show(event)
     return counts
@@ -107,6 +123,8 @@ def _there(job: Job, counts: RunCounts, console: Console) -> bool:
         found = find(job.places, job.configuration)
     except StoredError as error:
         aside = set_aside(job.places.run(job.configuration))
+        if job.store:
+            SharedStore(job.store).set_aside(job.configuration)
         counts.damaged.append(str(aside))
         _say(console, f"damaged  {error}; left aside as {aside.name}, the run is made again")
         return False
@@ -121,6 +139,8 @@ def _note(event: WorkerEvent, counts: RunCounts) -> None:
     name = str(event.job)
     if isinstance(event, Done):
         counts.made.append(name)
+        if event.job.store:
+            SharedStore(event.job.store).copy_run(event.job.configuration, event.job.out)
     elif isinstance(event, Skipped):
         counts.skipped[name] = event.why
     else:
@@ -133,8 +153,10 @@ def _record(failed: Failed) -> None:
     job = failed.job
     experiment = Experiment(job.configuration.key, job.configuration, job.device)
     failure = Failure(experiment, failed.error, failed.traceback, versions(), job.command)
-    content = msgspec.json.format(msgspec.json.encode(failure), indent=1)
-    keep(RunPaths(job.out).failed(job.configuration), content + b"\n")
+    content = msgspec.json.format(msgspec.json.encode(failure), indent=1) + b"\n"
+    keep(RunPaths(job.out).failed(job.configuration), content)
+    if job.store:
+        SharedStore(job.store).put_failure(job.configuration, content)
 
 
 @contextmanager
@@ -144,6 +166,7 @@ def _shown(console: Console, runs: int) -> Iterator["_Display"]:
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
+        TimeRemainingColumn(),
         TextColumn("{task.fields[doing]}", markup=False),
     )
     with Progress(*columns, console=console, transient=True) as bars:
@@ -163,8 +186,11 @@ class _Display:
     def __call__(self, event: WorkerEvent) -> None:
         key = event.job.configuration.key
         if isinstance(event, Doing):
-            bar = self._bar(event.job)
-            self._bars.update(bar, completed=event.done, doing=event.what)
+            bar = self._bar(event)
+            if bar is not None:
+                elsewhere = not event.where.startswith(f"{platform.node()}:")
+                doing = f"{event.what}, at {event.where}" if elsewhere else event.what
+                self._bars.update(bar, completed=event.done, doing=doing)
             return
         if key in self._of:
             self._bars.remove_task(self._of.pop(key))
@@ -172,11 +198,12 @@ class _Display:
         self._bars.update(self._whole, completed=self._ended)
         _say(self._console, f"{self._ended}/{self._runs}  {_ending(event)}")
 
-    def _bar(self, job: Job) -> TaskID:
-        key = job.configuration.key
-        if key not in self._of:
+    def _bar(self, event: Doing) -> TaskID | None:
+        """The bar of a run; with more runs than fit on a screen, some have none."""
+        key, job = event.job.configuration.key, event.job
+        if key not in self._of and len(self._of) < BARS:
             self._of[key] = self._bars.add_task(str(job), total=job.configuration.tasks, doing="")
-        return self._of[key]
+        return self._of.get(key)
 
 
 def _ending(event: Done | Failed | Skipped) -> str:

@@ -2,14 +2,18 @@
 
 Each method gets the same number of trials on the first tasks of its stream. The first trial has the
 defaults, Optuna proposes the others. A trial is a stored run, so that a killed tuning resumes.
+
+With `storage`, several processes share the trials of a study. A trial whose process was lost is
+finished by another: its runs are stored, or made once more.
 """
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
-from types import ModuleType
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import msgspec
 import numpy as np
@@ -18,20 +22,24 @@ from rich.console import Console
 from lifelong.evaluation.runs import Run
 from lifelong.experiments.choices import Choice, Trial
 from lifelong.experiments.configuration import Configuration
-from lifelong.experiments.engines import LOCAL, Engine
+from lifelong.experiments.engines import DEFAULT, LOCAL, Engine, Resources
 from lifelong.experiments.perform import Job
 from lifelong.experiments.recipes import RECIPES, Entry, Recipe, Size
-from lifelong.experiments.runner import run
-from lifelong.experiments.stored import find
-from lifelong.extras import require_extra
-from lifelong.learners.registry import METHODS, Range
+from lifelong.experiments.runner import RunCounts, run
+from lifelong.experiments.stored import RunPaths, find
+from lifelong.learners.registry import METHODS
 from lifelong.learners.registry import method as method_named
 from lifelong.plugins import did_you_mean
+
+if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
 
 REPORTED = 100  # seeds below this are for reporting
 # Times the base network's bytes, unless the defaults need more or the recipe sets the growth.
 CEILING = 1.4
 GROWING = ("DEN", "DEN-Dynamic")  # their growth depends on what is tuned
+WAIT = 1.0  # seconds until trials of other processes are looked at again
+LOST = timedelta(minutes=2)  # after which a trial without settings is given up
 
 
 class TuningError(ValueError):
@@ -49,6 +57,8 @@ class Tuning:
         seeds: 100 or more, since lower seeds are reported.
         tasks: number of tasks, from the first of the stream.
         out: directory in which trials are stored.
+        store: the address whose trials that directory is a copy of, if they are at one.
+        storage: of Optuna, shared with other processes: a file for a journal, or a database.
     """
 
     data: str
@@ -57,6 +67,8 @@ class Tuning:
     seeds: tuple[int, ...] = (100, 101)
     tasks: int = 4
     out: Path = Path("results/tuning")
+    store: str = ""
+    storage: str = ""
 
     def __post_init__(self) -> None:
         reported = [seed for seed in self.seeds if seed < REPORTED]
@@ -75,21 +87,27 @@ def tune(
     methods: Sequence[str],
     tuning: Tuning,
     *,
-    workers: int,
     console: Console,
     command: Callable[[str], str],
     engine: Engine = LOCAL,
+    resources: Resources = DEFAULT,
 ) -> dict[str, Choice]:
     """The best settings of each method among its trials; methods are tuned in parallel."""
     studies = [_Study(name, tuning) for name in tunable(methods, tuning.data)]
-    for number in range(tuning.trials):
-        console.print(f"trial {number + 1} of {tuning.trials}", highlight=False)
-        jobs = [job for study in studies for job in study.ask()]
-        counts = run(jobs, workers=workers, console=console, engine=engine)
-        if counts.skipped:
-            raise TuningError("another process is making some of these trials; wait for it")
+    number = 0
+    while jobs := [job for study in studies for job in study.ask()]:
+        number += 1
+        console.print(f"trial {number} of {tuning.trials}", highlight=False)
+        counts = run(jobs, console=console, engine=engine, resources=resources)
+        if counts.skipped and not tuning.storage:
+            raise TuningError(
+                "another process is making some of these trials; wait for it, or share them with "
+                "--storage"
+            )
+        if len(counts.skipped) == len(jobs):
+            time.sleep(WAIT)
         for study in studies:
-            study.tell()
+            study.tell(counts)
     return {study.method: study.choice(command(study.method)) for study in studies}
 
 
@@ -122,84 +140,127 @@ def _places(data: str, size: Size) -> dict[str, tuple[Recipe, Entry]]:
 
 
 @final
-@dataclass
-class _Asked:
-    """An unfinished trial."""
-
-    proposal: Any
-    settings: dict[str, Any]
-    configurations: tuple[Configuration, ...]
-
-
-@final
-@dataclass
 class _Study:
     """The trials of one method."""
 
-    method: str
-    tuning: Tuning
-    _told: list[Trial] = field(default_factory=list)
+    def __init__(self, method: str, tuning: Tuning) -> None:
+        from lifelong.experiments import studies
 
-    def __post_init__(self) -> None:
-        optuna = _optuna()
-        row = method_named(self.method)
-        places = _places(self.tuning.data, self.tuning.size)
+        self.method, self.tuning, self._optuna = method, tuning, studies
+        row = method_named(method)
+        places = _places(tuning.data, tuning.size)
         anywhere = next(iter(places.values()))
-        self._recipe, self._entry = places.get(self.method, (anywhere[0], Entry(self.method)))
+        self._recipe, self._entry = places.get(method, (anywhere[0], Entry(method)))
         self._space = row.space
-        self._pruned = optuna.trial.TrialState.PRUNED
-        self._study = optuna.create_study(
-            direction="maximize", sampler=optuna.samplers.TPESampler(seed=0)
-        )
         defaults = row.settings_with(changes=self._entry.changes)
-        self._study.enqueue_trial({name: getattr(defaults, name) for name in self._space})
-        self._asked: _Asked | None = None
+        begin = {name: getattr(defaults, name) for name in self._space}
+        name = f"{method} on {tuning.data}, {tuning.size}, {tuning.tasks} tasks, {tuning.seeds}"
+        try:
+            self._study = studies.open_study(name, self._space, begin, tuning.storage)
+        except studies.StorageError as error:
+            raise TuningError(str(error)) from error
+        self._asked: FrozenTrial | None = None
 
     def ask(self) -> list[Job]:
-        """The runs of the next trial."""
-        proposal = self._study.ask()
-        settings = {name: _drawn(proposal, name, self._space) for name in self._space}
-        configurations = tuple(self._configuration(settings, seed) for seed in self.tuning.seeds)
-        self._asked = _Asked(proposal, settings, configurations)
+        """The runs of the next trial; none when all have ended."""
+        self._asked = self._next()
+        if self._asked is None:
+            return []
+        settings = _settings(self._asked)
         words = ", ".join(f"{name} {value:g}" for name, value in settings.items())
         return [
-            Job(each, self.tuning.out, label=f"{self.method}, {words}, seed {each.seed}")
-            for each in configurations
+            Job(
+                each,
+                self.tuning.out,
+                label=f"{self.method}, {words}, seed {each.seed}",
+                store=self.tuning.store,
+            )
+            for each in self._configurations(settings)
         ]
 
-    def tell(self) -> None:
-        """Record the outcome; a trial that failed or grew too large is not a candidate."""
-        assert self._asked is not None
-        asked, places = self._asked, Job(self._asked.configurations[0], self.tuning.out).places
-        found = [find(places, each) for each in asked.configurations]
-        runs = [each.run for each in found if each is not None]
-        if len(runs) < len(found):
-            self._study.tell(asked.proposal, state=self._pruned)
-            self._told.append(Trial(asked.settings, 0.0, 0.0, feasible=False))
+    def tell(self, counts: RunCounts) -> None:
+        """Record the outcome; a trial that failed or grew too large is not a candidate.
+
+        A trial is left for later if another process makes one of its runs, or if the first has not
+        ended, which says how large others may be.
+        """
+        if self._asked is None:
             return
-        auroc = float(np.mean([run.summary.auroc for run in runs]))
-        capacity = round(float(np.mean([self._projected(run) for run in runs])), 3)
-        feasible = capacity <= self._ceiling(capacity)
-        trial = Trial(asked.settings, round(auroc, 6), capacity, feasible)
-        self._told.append(trial)
-        if feasible:
-            self._study.tell(asked.proposal, auroc)
-        else:
-            self._study.tell(asked.proposal, state=self._pruned)
+        first = self._trials()[0]
+        measured = self._measured(self._asked)
+        earlier = first.number == self._asked.number or first.state.is_finished()
+        unsure = self._limited and not earlier
+        if unsure or (measured is None and counts.skipped):
+            return
+        told = self._outcome(self._asked)
+        value = measured[0] if measured is not None and told.feasible else None
+        state = self._optuna.ENDED[value is None]
+        self._study.tell(self._asked.number, value, state=state, skip_if_finished=True)
 
     def choice(self, command: str) -> Choice:
-        candidates = [trial for trial in self._told if trial.feasible]
+        trials = [self._outcome(each) for each in self._trials() if each.state.is_finished()]
+        candidates = [trial for trial in trials if trial.feasible]
         if not candidates:
             raise TuningError(f"every trial of {self.method} failed; see {self.tuning.out}/failed")
         best = max(candidates, key=lambda trial: trial.auroc)
         return Choice(
             settings=best.settings,
-            trials=tuple(self._told),
+            trials=tuple(trials),
             seeds=self.tuning.seeds,
             tasks=self.tuning.tasks,
             network=str(self._recipe.network),
             command=command,
         )
+
+    def _trials(self) -> "list[FrozenTrial]":
+        return self._optuna.trials_of(self._study)[: self.tuning.trials]
+
+    def _next(self) -> "FrozenTrial | None":
+        """A new trial; or one that has not ended, whose process may be lost; or none."""
+        while True:
+            if len(self._trials()) < self.tuning.trials:
+                return self._new()
+            going_on = [each for each in self._trials() if not each.state.is_finished()]
+            if not going_on:
+                return None
+            for trial in going_on:
+                if len(trial.params) == len(self._space):
+                    return trial
+                if datetime.now() - (trial.datetime_start or datetime.min) > LOST:
+                    self._give_up(trial.number)
+            time.sleep(WAIT)
+
+    def _new(self) -> "FrozenTrial | None":
+        """Several may ask for the last trial at once; who comes too late finishes another."""
+        proposal = self._study.ask()
+        self._optuna.draw(proposal, self._space)
+        for trial in self._trials():
+            if trial.number == proposal.number:
+                return trial
+        self._give_up(proposal.number)
+        return self._next()
+
+    def _give_up(self, number: int) -> None:
+        self._study.tell(number, state=self._optuna.GIVEN_UP, skip_if_finished=True)
+
+    def _outcome(self, trial: "FrozenTrial") -> Trial:
+        settings, measured = _settings(trial), self._measured(trial)
+        if measured is None:
+            return Trial(settings, 0.0, 0.0, feasible=False)
+        auroc, capacity = measured
+        return Trial(settings, round(auroc, 6), capacity, capacity <= self._ceiling())
+
+    def _measured(self, trial: "FrozenTrial") -> tuple[float, float] | None:
+        """Mean AUROC and projected capacity; none unless all runs are stored."""
+        places, wanted = RunPaths(self.tuning.out), self._configurations(_settings(trial))
+        runs = [found.run for each in wanted if (found := find(places, each)) is not None]
+        if len(runs) < len(wanted):
+            return None
+        auroc = float(np.mean([run.summary.auroc for run in runs]))
+        return auroc, round(float(np.mean([self._projected(run) for run in runs])), 3)
+
+    def _configurations(self, settings: Mapping[str, Any]) -> list[Configuration]:
+        return [self._configuration(settings, seed) for seed in self.tuning.seeds]
 
     def _configuration(self, settings: Mapping[str, Any], seed: int) -> Configuration:
         """The recipe's configuration, scored on validation rows of the first tasks."""
@@ -213,12 +274,16 @@ class _Study:
             rows="valid",
         )
 
-    def _ceiling(self, capacity: float) -> float:
+    @property
+    def _limited(self) -> bool:
+        return self.method in GROWING and "max_new_units" not in self._entry.changes
+
+    def _ceiling(self) -> float:
         """The capacity that a trial may reach, so that none wins by its size alone."""
-        if self.method not in GROWING or "max_new_units" in self._entry.changes:
+        if not self._limited:
             return math.inf
-        defaults = self._told[0].capacity if self._told else capacity
-        return max(CEILING, defaults)
+        defaults = self._measured(self._trials()[0])
+        return CEILING if defaults is None else max(CEILING, defaults[1])
 
     def _projected(self, run: Run) -> float:
         """Capacity after the whole stream, if each later task adds as much as these did."""
@@ -230,16 +295,6 @@ class _Study:
         return first + (last - first) * (tasks - 1) / (len(results.tasks) - 1)
 
 
-def _drawn(proposal: Any, name: str, space: Mapping[str, Range]) -> float:
-    """Round to four digits, which are enough and easier to read."""
-    between = space[name]
-    drawn = proposal.suggest_float(name, between.low, between.high, log=True)
-    return float(f"{drawn:.4g}")
-
-
-def _optuna() -> ModuleType:
-    require_extra("optuna", extra="tune")
-    import optuna
-
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return optuna
+def _settings(trial: "FrozenTrial") -> dict[str, float]:
+    """Rounded to four digits, which are enough and easier to read."""
+    return {name: float(f"{value:.4g}") for name, value in trial.params.items()}
