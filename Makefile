@@ -23,6 +23,19 @@ check: $(READY) format types imports test
 cluster: $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,ray]'
 
+.PHONY: docs pictures
+
+# The site, in docs/build/html. A warning is an error; nothing is fetched.
+docs: $(READY)
+	OMP_NUM_THREADS=1 MPLBACKEND=agg $(BIN)/sphinx-build -W --keep-going -q -b html docs docs/build/html
+	@echo docs/build/html/index.html
+
+# The pictures of README and docs, and README's table of results, from the runs in results/runs.
+pictures: $(READY)
+	$(BIN)/python docs/pictures/drawings.py
+	$(BIN)/python docs/pictures/weave.py
+	$(BIN)/python docs/pictures/results.py
+
 # The long versions of tests/robust: 200 kills, 100,000 damaged files, and what safety costs.
 torture: $(READY)
 	$(BIN)/python tests/robust/kills.py --kills 200 > results/robustness/kills.json
@@ -61,4 +74,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) $(SBOM) sbom.json build dist .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(SBOM) sbom.json build dist docs/build docs/tutorials .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,152 @@
+"""What README and docs show of the stored runs: two tables, and the plot of AUROC over bytes.
+
+python docs/pictures/results.py
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator
+
+from lifelong.experiments.collect import collect
+from lifelong.experiments.recipes import recipe
+from lifelong.looks import look
+from lifelong.reproduction.measured import Measured, Row, difference, plain, rows
+from lifelong.reproduction.style import mark
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+LOOK = {
+    "font.size": 9,
+    "font.family": "DejaVu Sans",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e4e4e4",
+    "svg.hashsalt": "lifelong",
+    "savefig.facecolor": "white",
+}
+DATA = {
+    "rotated digits on photographs": ("figure3-variation", "paper"),
+    "CIFAR-100, small network": ("figure3-cifar100", "small"),
+    "50 animals": ("figure3-animals50", "paper"),
+    "Permuted MNIST": ("permuted", "paper"),
+}
+METHODS = {
+    "DEN-auto": "**DEN-auto** (overwrites weights)",
+    "DEN": "**DEN** (copies units, as in the paper)",
+    "DNN-STL": "a network per task (DNN-STL)",
+    "DNN-MTL": "all tasks at once (DNN-MTL)",
+    "DNN-Progressive": "progressive networks",
+    "DNN-EWC": "EWC",
+    "DNN-L2": "L2",
+    "DNN": "fine-tuning (DNN)",
+}
+ABLATION = ("ablation-variation", "paper")
+Found = Mapping[str, Mapping[str, Row]]
+
+
+def stored() -> Found:
+    """Per data set, the runs of each method on all tasks and the base network."""
+    return {title: plain(_measured(*place)) for title, place in DATA.items()}
+
+
+def _measured(name: str, size: str) -> Sequence[Measured]:
+    chosen = recipe(name, size)
+    return collect(chosen, ROOT / "results", seeds=chosen.seeds).measured
+
+
+def table(runs: Found) -> str:
+    """One line per method: AUROC, and in brackets capacity and seeds."""
+    lines = [
+        f"| AUROC (capacity; seeds) | {' | '.join(runs)} |",
+        "|---" * (len(runs) + 1) + "|",
+        *(
+            f"| {name} | {' | '.join(_cell(found.get(method)) for found in runs.values())} |"
+            for method, name in METHODS.items()
+        ),
+    ]
+    return "\n".join(lines)
+
+
+def _cell(row: Row | None) -> str:
+    if row is None:
+        return "–"
+    return f"{_score(row.auroc.value)} ({row.capacity.value:.2g}; {len(row.runs)})"
+
+
+def _score(auroc: float) -> str:
+    """Where nearly all rows are in order, the fourth decimal tells methods apart."""
+    return f"{auroc:.4f}" if auroc > 0.98 else f"{auroc:.3f}"
+
+
+def worth(measured: Sequence[Measured]) -> str:
+    """One line per part of DEN: what is gained or lost with it, against DEN with the defaults."""
+    den, *others = rows(measured)
+    lines = [
+        "| | AUROC | against DEN, points | capacity | seeds |",
+        "|---|---|---|---|---|",
+        *(
+            f"| {row.label} | {row.auroc} | {difference(row, den) or '–'} "
+            f"| {row.capacity.value:.2f} | {len(row.runs)} |"
+            for row in (den, *others)
+        ),
+    ]
+    return "\n".join(lines)
+
+
+def draw(runs: Found) -> Figure:
+    """One panel per data set: what each method scores, over what it stores."""
+    figure = Figure(figsize=(9.2, 3.1), layout="constrained")
+    for axes, (title, found) in zip(figure.subplots(1, len(runs)), runs.items(), strict=True):
+        _panel(axes, title, found)
+    figure.axes[0].set_ylabel("AUROC after the last task")
+    handles = [
+        figure.axes[0].plot([], [], linestyle="none", label=method, **mark(method, hollow=False))[0]
+        for method in METHODS
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(METHODS), frameon=False)
+    return figure
+
+
+def _panel(axes: Axes, title: str, runs: Mapping[str, Row]) -> None:
+    for method in METHODS:
+        if method in runs:
+            row = runs[method]
+            size = {"markersize": 9 if look(method).marker == "*" else 7}
+            shown = mark(method, hollow=len(row.runs) == 1) | size
+            axes.plot(row.capacity.value, row.auroc.value, **shown)
+    axes.set_xscale("log")
+    ticks = [tick for tick in (1, 2, 5, 10, 20, 50) if tick <= axes.get_xlim()[1]]
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xticklabels([f"{tick}×" for tick in ticks])
+    axes.set_title(title, fontsize=9)
+    axes.set_xlabel("stored bytes")
+
+
+def with_table(page: str, name: str, table: str) -> str:
+    """The page, with this table between the comments of that name."""
+    start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    before, _, rest = page.partition(start)
+    _, _, after = rest.partition(end)
+    return f"{before}{start}\n{table}\n{end}{after}"
+
+
+def pages() -> dict[Path, tuple[str, str]]:
+    """The pages with a table of stored runs: its name there, and its text."""
+    return {
+        ROOT / "README.md": ("results", table(stored())),
+        ROOT / "docs" / "deviations.md": ("worth", worth(_measured(*ABLATION))),
+    }
+
+
+if __name__ == "__main__":
+    for place, shown in pages().items():
+        place.write_text(with_table(place.read_text("utf-8"), *shown), "utf-8")
+    with matplotlib.rc_context(LOOK):
+        draw(stored()).savefig(HERE / "results.svg", metadata={"Date": None})
