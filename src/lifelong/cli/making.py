@@ -47,10 +47,11 @@ def run_command(
     engine: EngineName = "local",
     json: bool = False,
 ) -> None:
-    """Make the runs of a recipe and store them; `lifelong list` names the recipes.
+    """Make the runs of a recipe and store them.
 
-    Stored runs are not repeated. After Ctrl-C or a kill, the same command resumes. A run that fails
-    is recorded and the others continue; the exit code is then 1.
+    `lifelong list` names the recipes. Stored runs are not repeated. After Ctrl-C or a kill, the
+    same command resumes. A run that fails is recorded and the others continue; the exit code is
+    then 1.
 
     Args:
         recipe: Name of the recipe, such as figure3-variation; or "family" for all that compare
@@ -126,7 +127,7 @@ def tune_command(
     engine: EngineName = "local",
     json: bool = False,
 ) -> None:
-    """Tune the settings of methods on validation data; the recipes use the chosen settings.
+    """Tune the settings of methods on validation data, for the recipes.
 
     Every method gets the same number of trials, the first with its defaults, on the first tasks of
     its stream, on seeds that are not reported. After Ctrl-C the same command resumes.
