@@ -21,6 +21,7 @@ from rich.progress import (
 
 from lifelong.evaluation.measure import versions
 from lifelong.evaluation.runs import Summary
+from lifelong.experiments.durations import Durations, in_words
 from lifelong.experiments.engines import (
     DEFAULT,
     LOCAL,
@@ -33,7 +34,7 @@ from lifelong.experiments.engines import (
     WorkerEvent,
     run_jobs,
 )
-from lifelong.experiments.perform import Job, keep
+from lifelong.experiments.perform import Job, keep, tasks_done
 from lifelong.experiments.recipes import Recipe
 from lifelong.experiments.shared import SharedStore
 from lifelong.experiments.stored import (
@@ -104,13 +105,30 @@ def run(
         SharedStore(store).refresh(out)
     missing = [job for job in jobs if not _there(job, counts, console)]
     if counts.there:
-        console.print(f"{len(counts.there)} of {len(jobs)} runs are there already.")
+        _say(console, f"{len(counts.there)} of {len(jobs)} runs are there already.")
     if missing:
+        _foretell(missing, resources.at_once, console)
         with _shown(console, len(missing)) as show:
             for event in run_jobs(missing, engine, resources):
                 _note(event, counts)
                 show(event)
     return counts
+
+
+def _foretell(missing: Sequence[Job], workers: int, console: Console) -> None:
+    """What earlier attempts have left to go on from, and how long it will take."""
+    for job in missing:
+        if done := tasks_done(job):
+            total = job.configuration.tasks
+            _say(console, f"{job}: goes on after {done} of {total} tasks")
+    expected = Durations(missing[0].out).expected(job.configuration for job in missing)
+    runs = f"{len(missing)} run{'s' if len(missing) > 1 else ''} to make"
+    if not expected.known:
+        _say(console, f"{runs}; none like them is stored, so that how long they take is unknown.")
+        return
+    about = in_words(expected.seconds / min(workers, len(missing)))
+    of = "" if expected.known == len(missing) else f", counting the {expected.known} that are known"
+    _say(console, f"{runs}, {workers} at a time: about {about}, by what stored ones took{of}.")
 
 
 def in_a_line(s: Summary) -> str:
@@ -166,6 +184,7 @@ def _shown(console: Console, runs: int) -> Iterator["_Display"]:
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
+        TextColumn("left"),
         TimeRemainingColumn(),
         TextColumn("{task.fields[doing]}", markup=False),
     )

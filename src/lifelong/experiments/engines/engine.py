@@ -5,6 +5,7 @@ signs of life of those that run, and yields events as they happen. Signs come th
 which every engine has, so that an engine needs no channel of its own.
 """
 
+import os
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -93,6 +94,11 @@ class Resources:
     minutes: int = 240
     partition: str | None = None
     retries: int = 3
+
+    @property
+    def at_once(self) -> int:
+        """Runs at once on this machine."""
+        return self.jobs or os.cpu_count() or 1
 
 
 DEFAULT = Resources()

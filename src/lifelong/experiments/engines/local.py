@@ -34,10 +34,9 @@ _Executor: TypeAlias = Any  # loky has no types
 @contextmanager
 def _start(resources: Resources) -> Iterator[Pool]:
     require_extra("loky", extra="experiments")
-    count = resources.jobs or os.cpu_count() or 1
-    crew = _Crew(count)
+    crew = _Crew(resources.at_once)
     try:
-        yield Pool(crew.submit, count, _why)
+        yield Pool(crew.submit, resources.at_once, _why)
     finally:
         crew.end()
 
