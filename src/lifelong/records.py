@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import final
+from typing import Literal, final
 
 import msgspec
 
@@ -30,6 +30,20 @@ class Capacity:
     def __post_init__(self) -> None:
         if self.bytes < 0:
             object.__setattr__(self, "bytes", BYTES * self.parameters)
+
+
+@final
+class Answers(msgspec.Struct, frozen=True):
+    """How the test rows of a task were answered, in numbers that do not grow with the rows.
+
+    Attributes:
+        kind: "probability" of a binary task, in bins of equal width from 0 to 1, or "class".
+        counts: by true label, how many rows got each answer: for a binary task no and yes, over
+            all its outputs.
+    """
+
+    kind: Literal["probability", "class"]
+    counts: tuple[tuple[int, ...], ...]
 
 
 @final

@@ -17,8 +17,8 @@ def _printed(run):
 
 def _lines(printed, title):
     """The cells of a table, without the numbers and names of the tasks."""
-    block = printed[printed.index(title) :].split(" ─", 1)[1].split("\n\n", 1)[0]
-    return [line.split()[3:] for line in block.splitlines()[1:] if line.strip()]
+    block = printed[printed.index(title) :].split("─\n", 1)[1].split("\n\n", 1)[0]
+    return [line.split()[3:] for line in block.splitlines() if line.strip()]
 
 
 def test_weights_that_a_task_overwrites_and_where_it_starts_from():

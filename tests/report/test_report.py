@@ -9,14 +9,17 @@ from xml.etree import ElementTree
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from playwright.sync_api import (
     sync_playwright,
 )
 
 from lifelong.evaluation.runs import Run, RunError
 from lifelong.evaluation.usage import common
+from lifelong.records import Answers
 from lifelong.report import page as report
-from lifelong.report.figures import drift, heritage, scores
+from lifelong.report.figures import answers, drawing, drift, heritage, scores
 from lifelong.report.page import forgetting_points, page
 from made_up import GROUPS, TENSORS, made_up
 
@@ -188,19 +191,26 @@ def test_ids_are_unique_and_references_lead_somewhere(html):
     assert {name for names in used for name in names if name} <= set(ids)
 
 
-def test_methods_are_the_mean_and_deviation_of_their_seeds(runs, html):
-    cells = re.findall(r"<td>(.*?)</td>", html[html.index('id="methods"') :])
+CELL = r'<td(?: class="best")?>([^<]*)(?:<span class="hidden"> \(best\)</span>)?</td>'
+
+
+def _stderr(values):
+    return np.std(values, ddof=1) / np.sqrt(len(values))
+
+
+def test_methods_are_the_mean_and_standard_error_of_their_seeds(runs, html):
+    cells = re.findall(CELL, html[html.index('id="methods"') :])
     auroc = [run.summary.auroc for run in runs if run.method == "DEN"]
     forgetting = [100 * (run.summary.forgetting or 0) for run in runs if run.method == "DNN-STL"]
-    assert cells[0] == f"{np.mean(auroc):.4f} ± {np.std(auroc, ddof=1):.4f}"
-    assert cells[9 + 2] == f"{np.mean(forgetting):.2f} ± {np.std(forgetting, ddof=1):.2f}"
+    assert cells[0] == f"{np.mean(auroc):.4f} ± {_stderr(auroc):.4f}"
+    assert cells[9 + 2] == f"{np.mean(forgetting):.2f} ± {_stderr(forgetting):.2f}"
     assert cells[8] == "2"
 
 
 def test_one_seed_is_shown_as_it_is(runs):
     run = runs[0]
     s = run.summary
-    cells = re.findall(r"<td>(.*?)</td>", page([run]).split('id="methods"')[1])
+    cells = re.findall(CELL, page([run]).split('id="methods"')[1])
     assert cells[:9] == [
         f"{s.auroc:.4f}",
         f"{s.accuracy:.4f}",
@@ -271,16 +281,102 @@ def test_one_task_and_no_tasks_in_common_have_a_page():
     assert "3 tasks" in page([lonely])
 
 
-def test_drift_is_counted_once_and_sigma_is_an_edge():
+@pytest.mark.parametrize("sigma", [0.03, 0.4, 1.0])
+def test_every_unit_is_drawn_once_and_sigma_is_an_edge(sigma):
     run = made_up(5, sigma=0.03)
-    figure = drift.distances([run])
-    shown = figure.views["DEN", 0].data["rows"]
+    run = msgspec.structs.replace(run, settings={**run.settings, "sigma": sigma})
+    shown = drift.distances([run]).views["DEN", 0].data
+    labels = list(dict.fromkeys(shown["rows"]["bin"]))
+    edge = labels.index(shown["sigma"]["bin"][0])
+    every = above = 0
     for group, values in drift.drifts(run).items():
-        mine = [i for i, layer in enumerate(shown["layer"]) if layer == group]
-        assert sum(shown["units"][i] for i in mine) == sum(value > 0 for value in values)
-        above = [i for i in mine if shown["where"][i] == "above sigma"]
-        assert sum(shown["units"][i] for i in above) == sum(value > 0.03 for value in values)
-        assert min(shown["low"][i] for i in above) >= 0.03 * 0.999
+        mine = [i for i, layer in enumerate(shown["rows"]["layer"]) if layer == group]
+        units = dict(zip(labels, (shown["rows"]["units"][i] for i in mine), strict=True))
+        assert sum(units.values()) == len(values)
+        assert units["0"] == sum(value == 0 for value in values)
+        beyond = sum(units[label] for label in labels[edge + 1 :])
+        assert beyond == sum(value > sigma for value in values)
+        every, above = every + len(values), above + beyond
+    # All bars are equally wide: what is told of the share is what is drawn of it.
+    assert f"{above:,} of {every:,} units above ({above / every:.1%})" in shown["sigma"]["title"][0]
+
+
+def test_a_drift_of_exactly_sigma_is_not_above_it():
+    run = made_up(3, sigma=0.05)
+    exact = [
+        msgspec.structs.replace(
+            record,
+            groups={
+                group: msgspec.structs.replace(at, drift=tuple(0.05 for _ in at.drift))
+                for group, at in record.groups.items()
+            },
+        )
+        for record in run.records
+    ]
+    shown = drift.distances([msgspec.structs.replace(run, records=tuple(exact))])
+    assert ": 0 of " in shown.views["DEN", 0].data["sigma"]["title"][0]
+
+
+def test_drift_without_sigma_has_no_line():
+    run = msgspec.structs.replace(made_up(4), settings={})
+    shown = drift.distances([run]).views["DEN", 0].data
+    assert shown["sigma"] == {"bin": [], "title": []}
+    assert sum(shown["rows"]["units"]) == sum(map(len, drift.drifts(run).values()))
+
+
+def test_a_colour_is_the_same_number_for_every_method_and_seed(runs):
+    figure = scores.matrix(runs)
+    for measure in ("auroc", "accuracy"):
+        views = [view for key, view in figure.views.items() if key[2] == measure]
+        shown = [score for view in views for score in view.data["rows"]["score"]]
+        assert {tuple(view.data["ends"]["score"]) for view in views} == {(min(shown), max(shown))}
+
+
+def test_the_best_of_each_column_is_marked(runs, html):
+    table = html[html.index('id="methods"') : html.index("</table>")]
+    best = re.findall(r'<td class="best">([^<]*)<', table)
+    auroc = {
+        method: np.mean([run.summary.auroc for run in runs if run.method == method])
+        for method in ("DEN", "DNN-STL", "DNN-MTL")
+    }
+    assert any(f"{max(auroc.values()):.4f}" in cell for cell in best)
+    assert not any(f"{min(auroc.values()):.4f}" in cell for cell in best)
+    assert 'class="best"' not in page(runs[:1])
+
+
+def test_a_page_opens_with_the_method_that_matters():
+    runs = [made_up(3, method=name) for name in ("DNN-STL", "DEN", "DEN-auto")]
+    assert "<title>DEN-auto: 3 tasks" in page(runs)
+    assert "<title>DEN: 3 tasks" in page(runs[:2])
+
+
+def _names(text, names):
+    return drawing.axis_labels([text.format(name) for name in names])
+
+
+def test_long_names_are_told_apart_on_axes():
+    assert drawing.axis_labels([f"task {n}" for n in range(50)]) == {}
+    short = _names("customer churn in the {} region", ["northern", "southern", "far eastern"])
+    assert list(short.values()) == ["…northern…", "…southern…", "…far eastern…"]
+    alike = _names("{} is what these names have", ["b" * 30 + str(n) + "c" * 30 for n in range(3)])
+    assert list(alike.values()) == ["1", "2", "3"]
+    many = [f"a rather long name with {n} in the middle of it" for n in range(500)]
+    labels = drawing.axis_labels(many)
+    assert labels[drawing.label(many, range(0, 7))] == "…0… … …6…"
+    assert len({labels[name] for name in many}) == 500
+
+
+@given(
+    st.lists(st.text(max_size=40), min_size=2, max_size=12, unique=True),
+    st.text(max_size=10),
+    st.text(max_size=10),
+)
+def test_short_names_differ_and_fit(names, before, after):
+    names = [f"{before}{name}{after}" for name in names]
+    short = drawing.short_names(names)
+    assert set(short) == set(names)
+    assert len(set(short.values())) == len(names)
+    assert max(map(len, short.values())) <= drawing.LONGEST + 2
 
 
 # What a browser makes of it.
@@ -349,6 +445,102 @@ def test_the_weights_that_tasks_overwrite_and_from_whom_they_inherit(opened):
         assert line == [record.task, *(f"{share:.3f}" for share in shares)]
 
 
+def test_what_a_task_inherits_and_changes_is_all_that_it_found():
+    run = made_up(4, method="DEN-W", patched=True)
+    shown = heritage.inherited([run]).views["DEN-W", 0].data["rows"]
+    for number, name in enumerate(run.tasks, 1):
+        mine = [i for i, task in enumerate(shown["task"]) if task == name]
+        told = {shown["what"][i]: shown["entries"][i] for i in mine}
+        assert told == {"inherited": 200 - number, "changed": number}  # of two tensors of 100
+    assert shown["from"][::2] == [
+        heritage.UNTRAINED,
+        heritage.UNTRAINED,
+        "task 2",
+        heritage.UNTRAINED,
+    ]
+    assert heritage.inherited([made_up(4)]).views == {}
+
+
+def _answering(run):
+    """The same run with answers: of task n, n rows are found and one is not."""
+    told = tuple(
+        Answers("probability", ((5, *[0] * 18, 2), (1, *[0] * 18, number)))
+        for number in range(1, len(run.tasks) + 1)
+    )
+    return msgspec.structs.replace(run, answers=told)
+
+
+def test_predictions_of_a_chosen_task(opened):
+    seen = opened(page([_answering(made_up(6)), made_up(6, method="DNN-STL", grows=False)]))
+    assert seen.tab.locator("#confusion").count() == 0
+    for number in (1, 4):
+        seen.tab.select_option("[data-switch=task]", str(number - 1))
+        seen.tab.wait_for_function(
+            f"document.getElementById('said').textContent.includes('task {number}')"
+        )
+        assert seen.table("probabilities")[1:] == [
+            ["no", "0.00", "0.05", "5"],
+            ["no", "0.95", "1.00", "2"],
+            ["yes", "0.00", "0.05", "1"],
+            ["yes", "0.95", "1.00", str(number)],
+        ]
+    words = seen.tab.get_attribute("#probabilities .chart", "aria-label")
+    assert "Of 5 rows of which it is true, 4 get one half or more; of 7 others 2." in words
+    seen.choose("method", "DNN-STL")
+    assert "were not kept" in seen.tab.inner_text("#probabilities")
+
+
+def test_confusion_of_a_task_of_classes():
+    table = Answers("class", ((3, 1), (0, 2)))
+    run = msgspec.structs.replace(made_up(2), answers=(table, table))
+    shown = answers.confusion([run]).views["DEN", 0, "task 1"]
+    assert shown.data["rows"]["number"] == [3, 1, 0, 2]
+    assert "5 of 6 are right" in shown.words
+    assert answers.probabilities([run]).views == {}
+    assert len(answers.shown_tasks([_answering(made_up(500))])) <= answers.MOST
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        (Answers("class", ((1,),)),),
+        (Answers("class", ((1, 2), (3,))),) * 2,
+        (Answers("class", ()),) * 2,
+        (Answers("class", ((-1,),)),) * 2,
+        (Answers("class", ((0,) * 1001,)),) * 2,
+    ],
+)
+def test_strange_answers_are_refused(told):
+    run = msgspec.structs.replace(made_up(2), answers=told)
+    with pytest.raises(RunError, match="answers"):
+        Run.from_json(run.to_json())
+
+
+def test_two_sets_of_runs_are_compared(opened):
+    first = [made_up(4, seed=seed) for seed in (1, 2)]
+    better = [
+        msgspec.structs.replace(
+            run,
+            scores={name: tuple(s + 0.01 for s in each) for name, each in run.scores.items()},
+            settings={**run.settings, "sigma": 0.1, "budget": {"steps": 9}},
+        )
+        for run in first
+    ]
+    other = made_up(4, method="DNN-STL", seed=1, grows=False)
+    text = report.compare({"before": [*first, other], "after": better})
+    assert "1.0 points of AUROC above DEN (before) with 100% of its bytes" in text
+    assert "sigma is 0.05 in the first and 0.1 in the second" in text
+    assert "budget.steps is 3 in the first and 9 in the second" in text
+    seen = opened(text)
+    lines = seen.table("differences")[1:]
+    assert [line[0] for line in lines] == list(first[0].tasks)
+    assert {line[-1] for line in lines} == {"0.0100"}
+    assert seen.tab.locator("input[data-switch=method]:checked").get_attribute("value") == "0"
+    assert "DEN (after)" in seen.tab.inner_text("header")
+    with pytest.raises(RunError, match="no method in common"):
+        report.compare({"before": [other], "after": better})
+
+
 def test_a_run_that_does_not_tell_the_sizes_of_its_tensors_still_tells_its_heritage():
     run = msgspec.structs.replace(made_up(4, patched=True), entries={})
     assert heritage.changed([run]).views == {}
@@ -383,7 +575,7 @@ def test_the_numbers_behind_scores_and_cost_are_the_stored_ones(opened, runs, ht
 def test_pointing_tells_the_numbers_and_evil_names_are_text(opened, runs, html):
     seen, run = opened(html), _of(runs, "DEN", 1)
     scripts = seen.tab.locator("script").count()
-    told = seen.pointed_at("#matrix .mark-rect path", 2)  # after task 2, task 2
+    told = seen.pointed_at("#matrix .layer_1_marks path", 2)  # after task 2, task 2
     assert told.count(EVIL) == 2
     assert f"{run.scores['auroc'][1]:.4f}" in told
     told = seen.pointed_at("#weave .mark-rect path", -1)
@@ -408,20 +600,46 @@ def test_every_figure_has_words_and_a_table(opened, html):
         assert all(len(line) == len(table[0]) for line in table)
 
 
-@pytest.mark.parametrize("kind", ["svg", "png"])
-def test_a_figure_can_be_saved(opened, html, kind, tmp_path):
-    seen = opened(html, color_scheme="dark")
+def _saved(seen, figure, kind, tmp_path):
     with seen.tab.expect_download() as download:
-        seen.tab.click(f"#weave [data-save={kind}]")
-    assert download.value.suggested_filename == f"weave.{kind}"
+        seen.tab.click(f"#{figure} [data-save={kind}]")
     download.value.save_as(tmp_path / "saved")
-    saved = (tmp_path / "saved").read_bytes()
-    if kind == "png":
-        assert saved.startswith(b"\x89PNG")
-    else:
-        assert ElementTree.fromstring(saved).tag.endswith("svg")
-        assert b"currentColor" not in saved  # the ink of the page, which is not there any more
     seen.asked = [url for url in seen.asked if not url.startswith("blob:")]
+    return download.value.suggested_filename, (tmp_path / "saved").read_bytes()
+
+
+def test_a_saved_figure_tells_what_it_is_and_needs_no_page(opened, html, tmp_path):
+    seen = opened(html, color_scheme="dark")
+    seen.choose("seed", "2")
+    seen.choose("measure", "accuracy")
+    name, saved = _saved(seen, "matrix", "svg", tmp_path)
+    assert name == "matrix-den-2-accuracy.svg"
+    assert ElementTree.fromstring(saved).tag.endswith("svg")
+    text = saved.decode()
+    for words in ("Score of each task after each task", "DEN · seed 2 · accuracy"):
+        assert words in text
+    assert "currentColor" not in text  # the ink of the page, which is not there any more
+    assert "var(" not in text
+    (bar,) = re.findall(r"url\(([^)]*)\)", text)
+    assert f'id="{bar.removeprefix("#")}"' in text
+    assert "file:" not in text
+    name, saved = _saved(seen, "averages", "svg", tmp_path)
+    assert name == "averages-accuracy.svg"
+    assert b"var(" not in saved
+
+
+def test_a_figure_can_be_saved_as_pixels(opened, html, tmp_path):
+    name, saved = _saved(opened(html), "weave", "png", tmp_path)
+    assert name == "weave-den-1.png"
+    assert saved.startswith(b"\x89PNG")
+
+
+def test_what_is_not_there_cannot_be_saved(opened, html):
+    seen = opened(html)
+    seen.choose("method", "DNN-STL")
+    assert seen.tab.locator("#births [data-save=png]").is_hidden()
+    assert seen.tab.locator("#births summary").is_hidden()
+    assert seen.tab.locator("#matrix [data-save=png]").is_visible()
 
 
 def test_the_keyboard_is_enough(opened, html):
@@ -446,6 +664,11 @@ def test_narrow_and_wide(opened, html, width):
         assert inside is not None
         assert drawn is not None
         assert 150 < drawn["width"] <= inside["width"] + 1
+        marks = box.locator(".role-frame path.background").first.bounding_box()
+        assert marks is not None
+        assert marks["height"] >= 199
+    hint = seen.tab.locator(".more")
+    assert hint.is_visible() == (width == 360)
 
 
 def test_a_window_that_changes_its_width_takes_the_charts_along(opened, html):
@@ -477,6 +700,21 @@ def test_print_is_on_white_and_without_switches(opened, html):
     assert seen.tab.evaluate(style) == "rgb(255, 255, 255)"
     assert seen.tab.locator(".bar").is_hidden()
     assert seen.tab.pdf(format="A4").startswith(b"%PDF")
+
+
+AXE = Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious_or_moderate(opened, runs, scheme):
+    if not AXE.is_file():
+        pytest.skip("no axe: `npm install --no-save axe-core` here lets it check the report")
+    seen = opened(page([_answering(run) for run in runs]), color_scheme=scheme)
+    seen.tab.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+    seen.tab.add_script_tag(path=AXE)
+    seen.asked = seen.asked[:1]
+    found = seen.tab.evaluate("axe.run()")["violations"]
+    assert [(each["impact"], each["id"], len(each["nodes"])) for each in found] == []
 
 
 @pytest.mark.parametrize("tasks", [50, 500])

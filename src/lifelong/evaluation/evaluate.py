@@ -14,13 +14,15 @@ from torch import Tensor
 from lifelong.evaluation.metrics import METRICS, metrics_for
 from lifelong.evaluation.results import ResultMatrix
 from lifelong.extras import require_extra
-from lifelong.records import Capacity
+from lifelong.records import Answers, Capacity
 from lifelong.tasks.streams import Stream
 from lifelong.tasks.task import Examples, Kind, Task, TaskError
 
 require_extra("sklearn", extra="evaluation")  # fail now, not after hours of learning
 
 BATCH = 2048  # rows predicted at once
+BINS = 20  # of probabilities
+MOST_CLASSES = 20  # whose confusion is kept
 
 
 class ContinualLearner(Protocol):
@@ -45,11 +47,15 @@ class Predicts(Protocol):
 @final
 @dataclass(frozen=True)
 class Step:
-    """One learned task: the learner's record of it, and the results so far."""
+    """One learned task: the learner's record of it, the results so far, and each task's answers.
+
+    Regressions and tasks of many classes have no answers to show; they are then left out.
+    """
 
     task: str
     record: Any
     results: ResultMatrix
+    answers: tuple[Answers, ...] = ()
 
 
 def evaluate(learner: ContinualLearner, stream: Stream) -> ResultMatrix:
@@ -80,7 +86,7 @@ def steps(
             continue
         record, seconds = timed(partial(learn or learner.learn, task))
         del task
-        yield Step(name, record, so_far.score(learner, name, seconds))
+        yield Step(name, record, so_far.score(learner, name, seconds), so_far.answers)
 
 
 def timed(learn: Callable[[], Any]) -> tuple[Any, float]:
@@ -97,9 +103,36 @@ def score(
     learner: ContinualLearner, name: str, rows: Examples, *, kind: Kind, outputs: int
 ) -> dict[str, float]:
     """Every metric of one task on the given rows."""
+    return scored(learner, name, rows, kind=kind, outputs=outputs)[0]
+
+
+def scored(
+    learner: ContinualLearner, name: str, rows: Examples, *, kind: Kind, outputs: int
+) -> tuple[dict[str, float], Answers | None]:
+    """Every metric of one task on the given rows, and how they were answered."""
     labels, predicted = _predicted(learner, name, rows, kind)
     _check_predictions(name, (len(labels), outputs), predicted, kind)
-    return {m.name: m.score(kind, labels, predicted) for m in metrics_for(kind).values()}
+    scores = {m.name: m.score(kind, labels, predicted) for m in metrics_for(kind).values()}
+    return scores, answered(kind, labels, predicted)
+
+
+def answered(kind: Kind, labels: NDArray[Any], predicted: NDArray[Any]) -> Answers | None:
+    """Probabilities or classes by true label; None for regressions and for too many classes."""
+    classes = predicted.shape[1]
+    if kind.is_regression or (kind is Kind.CLASSES and classes > MOST_CLASSES):
+        return None
+    if kind is Kind.BINARY:
+        place = np.minimum((predicted * BINS).astype(np.int64), BINS - 1)
+        return Answers("probability", _table(labels == 1, place, (2, BINS)))
+    return Answers("class", _table(labels, predicted.argmax(axis=1), (classes, classes)))
+
+
+def _table(
+    truth: NDArray[Any], answer: NDArray[np.int64], shape: tuple[int, int]
+) -> tuple[tuple[int, ...], ...]:
+    cells = truth.astype(np.int64).ravel() * shape[1] + answer.ravel()
+    counts = np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape)
+    return tuple(map(tuple, counts.tolist()))
 
 
 @final
@@ -122,6 +155,7 @@ class _SoFar:
         self._known: list[_ScoredTask] = []
         self._rows: list[list[dict[str, float]]] = []
         self._metrics: tuple[str, ...] | None = None
+        self.answers: tuple[Answers, ...] = ()
         self._capacity: list[Capacity] = []
         self._as_of: list[Capacity] = []
         self._seconds: list[float] = []
@@ -162,12 +196,13 @@ class _SoFar:
         self._metrics = self._metrics or tuple(metrics_for(known.kind))
 
     def score(self, learner: ContinualLearner, name: str, seconds: float) -> ResultMatrix:
-        self._rows.append(
-            [
-                score(learner, known.name, known.test, kind=known.kind, outputs=known.outputs)
-                for known in self._known
-            ]
-        )
+        each = [
+            scored(learner, known.name, known.test, kind=known.kind, outputs=known.outputs)
+            for known in self._known
+        ]
+        self._rows.append([scores for scores, _ in each])
+        found = [answers for _, answers in each if answers is not None]
+        self.answers = tuple(found) if len(found) == len(each) else ()
         self._capacity.append(learner.capacity())
         self._as_of.append(learner.capacity(as_of=name))
         self._seconds.append(seconds)

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import torch
 
-from lifelong.evaluation.evaluate import score, steps, timed
+from lifelong.evaluation.evaluate import scored, steps, timed
 from lifelong.evaluation.metrics import METRICS
 from lifelong.evaluation.results import ResultMatrix
 from lifelong.evaluation.runs import Run, Summary
@@ -26,7 +26,7 @@ from lifelong.networks.layout import Architecture
 from lifelong.networks.sharing import Sharing
 from lifelong.networks.traced.architecture import TracedData
 from lifelong.persistence.models import MANIFEST, ModelFileError, read_manifest
-from lifelong.records import BYTES, StageRecord, TaskRecord
+from lifelong.records import BYTES, Answers, StageRecord, TaskRecord
 from lifelong.tasks.streams import Stream
 from lifelong.tasks.task import Task, TaskError
 
@@ -201,11 +201,12 @@ def versions() -> dict[str, str]:
 @final
 @dataclass(frozen=True)
 class _Outcome:
-    """Final score of each task, the result matrix if there is one, seconds of learning."""
+    """Final score of each task, the result matrix if any, seconds of learning, final answers."""
 
     scores: dict[str, tuple[float, ...]]
     results: ResultMatrix | None
     seconds: float
+    answers: tuple[Answers, ...] = ()
 
 
 def _run(
@@ -239,6 +240,7 @@ def _run(
         born=_born(learner.network),
         used=_used(learner),
         entries=_entries(learner.network),
+        answers=outcome.answers,
         matrix=msgspec.Raw("null" if outcome.results is None else outcome.results.to_json()),
     )
 
@@ -251,13 +253,14 @@ def _one_by_one(
     doing = [*stream.names, "done"]
     progress(learner.method, doing[known], known)
     learn = partial(learner.learn, checkpoint=kept.checkpoint)
+    answers: tuple[Answers, ...] = ()
     for done, step in enumerate(steps(learner, stream, learn, results), start=known + 1):
-        results = step.results
+        results, answers = step.results, step.answers
         kept.after(results)
         progress(learner.method, doing[done], done)
     assert results is not None  # a stream is never empty
     scores = {name: tuple(matrix[-1].tolist()) for name, matrix in results.scores.items()}
-    return _Outcome(scores, results, float(results.seconds.sum()))
+    return _Outcome(scores, results, float(results.seconds.sum()), answers)
 
 
 def _together(
@@ -272,15 +275,17 @@ def _together(
         if task.test is None:
             raise TaskError(f"task {task.name!r} has no test rows; make it with test=(x, y)")
     _, seconds = timed(partial(learn, tasks))
-    by_task = [
-        score(learner, task.name, task.test, kind=task.kind, outputs=task.outputs)
+    each = [
+        scored(learner, task.name, task.test, kind=task.kind, outputs=task.outputs)
         for task in tasks
         if task.test is not None
     ]
+    by_task = [scores for scores, _ in each]
+    answers = tuple(found for _, found in each if found is not None)
     progress(learner.method, "done", len(tasks))
     names = [name for name in METRICS if all(name in each for each in by_task)]
     scores = {name: tuple(each[name] for each in by_task) for name in names}
-    return _Outcome(scores, None, seconds)
+    return _Outcome(scores, None, seconds, answers if len(answers) == len(tasks) else ())
 
 
 def _summary(learner: Learner[Any], outcome: _Outcome, base: Architecture) -> Summary:

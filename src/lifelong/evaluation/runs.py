@@ -11,7 +11,7 @@ import numpy as np
 
 from lifelong.evaluation.metrics import METRICS
 from lifelong.evaluation.results import ResultError, ResultMatrix
-from lifelong.records import BYTES, TaskRecord
+from lifelong.records import BYTES, Answers, TaskRecord
 
 FORMAT = "lifelong run"
 VERSION = 1
@@ -19,6 +19,7 @@ MOST_BYTES = 1 << 28  # of a file; what it is decoded into takes several times a
 MOST_TASKS = 2000  # every pair of which has a score
 MOST_USES = 1 << 25  # tasks times units: what a table of who uses which takes
 MOST_ENTRIES = 1 << 53  # of a tensor: more cannot be counted exactly in a float
+MOST_ANSWERS = 1000  # rows and columns of a table of answers
 DEEPEST = 10  # settings within settings
 
 
@@ -84,6 +85,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             `born`; empty if the method does not know them.
         entries: of each shared tensor, for each task, those that were there when the task began,
             and that it may have overwritten; empty if the run does not tell.
+        answers: for each task, how its test rows were answered at the end; empty if not told.
         matrix: the JSON of its `results`; null if all tasks were learned at once.
     """
 
@@ -109,6 +111,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     born: dict[str, tuple[int, ...]]
     used: dict[str, tuple[tuple[int, ...], ...]]
     entries: dict[str, tuple[int, ...]] = {}
+    answers: tuple[Answers, ...] = ()
     matrix: msgspec.Raw
 
     def average(self, measure: str) -> float | None:
@@ -243,6 +246,7 @@ def _refuse_contradictions(run: Run) -> None:
     for tensor, found in run.entries.items():
         if len(found) != count or not all(0 <= entries <= MOST_ENTRIES for entries in found):
             raise RunError(f"a run in which {tensor} has not some number of entries for each task")
+    _refuse_strange_answers(run)
     for place, record in enumerate(run.records):
         if len(run.records) == count and run.born.keys() - record.groups:
             raise RunError(f"a run whose record of {record.task!r} lacks a group")
@@ -251,6 +255,16 @@ def _refuse_contradictions(run: Run) -> None:
         units = len(run.born.get(group, ()))
         if len(used) != count or any(not 0 <= unit < units for each in used for unit in each):
             raise RunError(f"a run in which tasks use units that {group} does not have")
+
+
+def _refuse_strange_answers(run: Run) -> None:
+    if len(run.answers) not in (0, len(run.tasks)):
+        raise RunError(f"a run with answers of {len(run.answers)} of its {len(run.tasks)} tasks")
+    for answers in run.answers:
+        widths = {len(row) for row in answers.counts}
+        plausible = len(widths) == 1 and 0 < max(widths) <= MOST_ANSWERS >= len(answers.counts)
+        if not plausible or any(not 0 <= n <= MOST_ENTRIES for row in answers.counts for n in row):
+            raise RunError("a run whose answers are not a table of how many rows got which")
 
 
 def _refuse_strange_heritage(run: Run, record: TaskRecord, place: int) -> None:

@@ -6,15 +6,21 @@ from functools import partial
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from lifelong.evaluation.measure import ProgressCallback, RunMetadata, measure, no_progress
 from lifelong.evaluation.runs import Run, write_run
 from lifelong.learners.registry import METHODS
 from lifelong.networks.sequential import mlp
 from lifelong.persistence.files import replace_file
-from lifelong.printing import Terminal
+from lifelong.printing import Grid, Terminal
 from lifelong.report.page import forgetting_points, page
 from lifelong.tasks.datasets import load
 from lifelong.tasks.datasets.files import require_writable
@@ -88,24 +94,22 @@ def write(runs: Sequence[Run], out: Path) -> Path:
     return report
 
 
-def table(runs: Sequence[Run]) -> Table:
+def table(runs: Sequence[Run]) -> Grid:
     """One row per method, for the terminal."""
     first = runs[0]
-    shown = Table(title=f"{first.source}, {len(first.tasks)} tasks", title_justify="left")
-    shown.add_column("method")
-    for column in ("AUROC", "forgetting", "capacity", "values", "seconds"):
-        shown.add_column(column, justify="right")
-    for each in runs:
-        s = each.summary
-        shown.add_row(
+    columns = ("method", "AUROC", "forgetting", "capacity", "values", "seconds")
+    rows = [
+        (
             each.method,
-            f"{s.auroc:.4f}",
-            forgetting_points(s.forgetting),
-            f"{s.capacity:.2f}",
-            f"{s.parameters:,}",
-            f"{s.seconds:.1f}",
+            f"{each.summary.auroc:.4f}",
+            forgetting_points(each.summary.forgetting),
+            f"{each.summary.capacity:.2f}",
+            f"{each.summary.parameters:,}",
+            f"{each.summary.seconds:.1f}",
         )
-    return shown
+        for each in runs
+    ]
+    return Grid(columns, rows, columns[:1], f"{first.source}, {len(first.tasks)} tasks")
 
 
 @contextmanager
@@ -116,6 +120,8 @@ def _shown(console: Console, tasks: int) -> Iterator[ProgressCallback]:
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
         TextColumn("{task.description}", markup=False),
     )
     with Progress(*columns, console=console, transient=True) as bars:

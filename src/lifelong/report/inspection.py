@@ -1,10 +1,11 @@
 """A model in the terminal: tasks, layers, which units tasks share, which weights they change."""
 
 import math
+from collections.abc import Sequence
 
-from rich.box import SIMPLE_HEAD
+import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from lifelong.evaluation.runs import Run
@@ -20,7 +21,7 @@ from lifelong.evaluation.usage import (
     units_by_task,
     used_units,
 )
-from lifelong.printing import printable
+from lifelong.printing import Grid, printable
 
 _ACROSS = 12  # tasks that fit in one row
 _NAMES = ("task", "layer", "most with")  # text columns
@@ -29,11 +30,9 @@ _NAMES = ("task", "layer", "most with")  # text columns
 def show(run: Run, console: Console) -> None:
     """Print all tables about a run."""
     console.print(_head(run))
-    for table in (_tasks(run), _layers(run), _selected(run), _changed(run), _overlap(run)):
-        if table is not None:
-            console.print(Text(f"\n{table.title}", style="bold"))
-            table.title = None  # a table title would be cut to the width of the table
-            console.print(table)
+    for grid in (_tasks(run), _layers(run), _selected(run), _changed(run), _overlap(run)):
+        if grid is not None:
+            console.print("", grid)
 
 
 def _head(run: Run) -> Text:
@@ -47,7 +46,7 @@ def _head(run: Run) -> Text:
     )
 
 
-def _tasks(run: Run) -> Table:
+def _tasks(run: Run) -> Grid:
     """Seconds, steps and units of each task."""
     told: dict[str, list[str]] = {}
     if len(run.records) == len(run.tasks):
@@ -62,13 +61,12 @@ def _tasks(run: Run) -> Table:
         losses = (record.loss for record in run.records)
         told["loss"] = ["–" if math.isnan(loss) else f"{loss:.4f}" for loss in losses]
     legend = "; used: units that it uses; older: those of them from earlier tasks"
-    table = _table(f"Tasks{legend if tells(run) else ''}", "", "task", *told)
-    for number, (name, *cells) in enumerate(zip(run.tasks, *told.values(), strict=True), 1):
-        table.add_row(str(number), Text(printable(name)), *cells)
-    return table
+    cells = zip(run.tasks, *told.values(), strict=True)
+    rows = [(str(number), printable(name), *rest) for number, (name, *rest) in enumerate(cells, 1)]
+    return _grid(f"Tasks{legend if tells(run) else ''}", ("", "task", *told), rows)
 
 
-def _layers(run: Run) -> Table | None:
+def _layers(run: Run) -> Grid | None:
     """Units of each layer by the task that introduced them."""
     if not grows(run):
         return None
@@ -79,30 +77,30 @@ def _layers(run: Run) -> Table | None:
     if between:
         columns.insert(1, f"2–{shown[1] - 1}")
     title = "Units of each layer, by the number of the task that introduced them"
-    table = _table(title, "layer", "base", "now", *columns)
+    rows = []
     for group, born in run.born.items():
         counts = units_by_task(born, len(run.tasks))
         cells = [counts[number - 1] for number in shown]
         if between:
             cells.insert(1, sum(counts[1 : 1 + between]))
-        table.add_row(Text(printable(group)), *map(str, (run.widths[group], len(born), *cells)))
-    return table
+        rows.append((printable(group), *map(str, (run.widths[group], len(born), *cells))))
+    return _grid(title, ("layer", "base", "now", *columns), rows)
 
 
-def _selected(run: Run) -> Table | None:
+def _selected(run: Run) -> Grid | None:
     """The share of each layer's units that each task selects."""
     if not grows(run) or len(run.tasks) < 2:
         return None
     shares = selected_shares(run)
     title = "Selected units of each layer, of those that there were before the task"
-    table = _table(title, "", "task", *map(printable, shares))
-    for place, name in list(enumerate(run.tasks))[1:]:
-        cells = (f"{share[place]:.0%}" for share in shares.values())
-        table.add_row(str(place + 1), Text(printable(name)), *cells)
-    return table
+    rows = [
+        (str(place + 1), printable(name), *(f"{share[place]:.0%}" for share in shares.values()))
+        for place, name in list(enumerate(run.tasks))[1:]
+    ]
+    return _grid(title, ("", "task", *map(printable, shares)), rows)
 
 
-def _changed(run: Run) -> Table | None:
+def _changed(run: Run) -> Grid | None:
     """The share of each layer's weights that each task overwrites, and where it starts from."""
     if not overwrites(run):
         return None
@@ -111,49 +109,43 @@ def _changed(run: Run) -> Table | None:
         "Weights of each layer that the task overwrites; from: the number of the task that it "
         "starts from, 0 for the untrained network"
     )
-    table = _table(title, "", "task", "from", *map(printable, shares))
+    rows = []
     for place, (name, parent) in enumerate(zip(run.tasks, parents(run), strict=True)):
         cells = (f"{share[place]:.1%}" for share in shares.values())
-        table.add_row(str(place + 1), Text(printable(name)), str(parent), *cells)
-    return table
+        rows.append((str(place + 1), printable(name), str(parent), *cells))
+    return _grid(title, ("", "task", "from", *map(printable, shares)), rows)
 
 
-def _overlap(run: Run) -> Table | None:
+def _overlap(run: Run) -> Grid | None:
     """Units in common, for every pair of tasks."""
     if not tells(run) or len(run.tasks) < 2:
         return None
     shares = common(run)
     title = "Units in common: those that both tasks use over those that either uses"
     if len(run.tasks) <= _ACROSS:
-        table = _table(title, "", "task", *map(str, range(1, len(run.tasks))))
-        for row, name in list(enumerate(run.tasks))[1:]:
-            table.add_row(
-                str(row + 1), Text(printable(name)), *(f"{v:.2f}" for v in shares[row, :row])
-            )
-        return table
-    table = _table(title, "", "task", "most with", "share", "mean share")
-    for row, name in enumerate(run.tasks):
-        others = [other for other in range(len(run.tasks)) if other != row]
-        nearest = max(others, key=lambda other: float(shares[row, other]))
-        most, mean = f"{shares[row, nearest]:.2f}", f"{shares[row, others].mean():.2f}"
-        table.add_row(
-            str(row + 1), Text(printable(name)), Text(printable(run.tasks[nearest])), most, mean
-        )
-    return table
+        rows = [
+            (str(row + 1), printable(name), *(f"{share:.2f}" for share in shares[row, :row]))
+            for row, name in list(enumerate(run.tasks))[1:]
+        ]
+        filled = [(*row, *[""] * (len(run.tasks) + 1 - len(row))) for row in rows]
+        return _grid(title, ("", "task", *map(str, range(1, len(run.tasks)))), filled)
+    rows = [
+        (str(row + 1), printable(run.tasks[row]), *_nearest(run, shares, row))
+        for row in range(len(run.tasks))
+    ]
+    return _grid(title, ("", "task", "most with", "share", "mean share"), rows)
 
 
-def _table(title: str, *columns: str) -> Table:
-    """A table with names on the left and numbers on the right, at most 80 columns wide."""
-    table = Table(box=SIMPLE_HEAD, title=title, pad_edge=False, padding=(0, 1, 0, 0))
-    for column in columns:
-        name = column in _NAMES
-        table.add_column(
-            column,
-            justify="left" if name else "right",
-            no_wrap=True,
-            min_width=8 if name else len(column),
-        )
-    return table
+def _nearest(run: Run, shares: NDArray[np.float64], row: int) -> tuple[str, str, str]:
+    """The task that has most in common with one, how much, and the mean over all others."""
+    others = [other for other in range(len(run.tasks)) if other != row]
+    nearest = max(others, key=lambda other: float(shares[row, other]))
+    most, mean = f"{shares[row, nearest]:.2f}", f"{shares[row, others].mean():.2f}"
+    return printable(run.tasks[nearest]), most, mean
+
+
+def _grid(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Grid:
+    return Grid(columns, rows, _NAMES, title)
 
 
 def _count(number: int, noun: str) -> str:

@@ -15,20 +15,39 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from lifelong.evaluation.metrics import METRICS, heading
 from lifelong.evaluation.runs import Run, RunError, measures
 from lifelong.evaluation.usage import grows, shared_by_several, tells
-from lifelong.report.figures import cost, drift, growth, heritage, scores, sharing
-from lifelong.report.figures.drawing import Figure, methods
+from lifelong.report.comparison import Comparison, flat
+from lifelong.report.figures import answers, cost, drift, growth, heritage, scores, sharing
+from lifelong.report.figures.drawing import LONGEST as LONGEST_NAME
+from lifelong.report.figures.drawing import Figure, all_tasks, methods, short_names
+from lifelong.report.figures.palette import variables
+from lifelong.report.verdict import limits_reached, standard_error, verdict
 
-_FIRST = "DEN"  # the method that capacity is relative to
+_FIRST = ("DEN-auto", "DEN")  # what a page opens with, the first of these that is there
 LIMIT = 1_900_000  # characters of a page, so that it can be sent by mail and opens at once
 
 
 def page(runs: Sequence[Run]) -> str:
     """The page of one or more runs on the same tasks, or of one saved model."""
+    return _fitting(sorted(runs, key=lambda run: (_rank(run.method), not tells(run))))
+
+
+def compare(sets: Mapping[str, Sequence[Run]]) -> str:
+    """The page of two sets of runs on the same tasks, by name: the second beside the first."""
+    found = Comparison.of(sets)
+    first = min(found.pairs, key=_rank)
+    rank = dict.fromkeys(found.pairs[first][::-1], -1)
+    runs = sorted(found.runs, key=lambda run: rank.get(run.method, 0))
+    return _fitting(runs, found, found.pairs[first])
+
+
+def _fitting(
+    runs: Sequence[Run], comparison: Comparison | None = None, pair: tuple[str, str] = ("", "")
+) -> str:
+    """The page with the details of as many seeds as fit."""
     _refuse_strangers(runs)
-    runs = sorted(runs, key=lambda run: (run.method != _FIRST, not tells(run)))
     seeds = sorted({run.seed for run in runs})
     for kept in range(len(seeds), 0, -1):
-        text = _page(runs, seeds[:kept])
+        text = _page(runs, seeds[:kept], comparison, pair)
         if len(text) <= LIMIT:
             break
     return text
@@ -57,12 +76,19 @@ class _Line:
     about: str
     seeds: int
     cells: dict[str, str]
+    best: frozenset[str]
 
 
-def _page(runs: Sequence[Run], seeds: Sequence[int]) -> str:
+def _page(
+    runs: Sequence[Run], seeds: Sequence[int], comparison: Comparison | None, pair: tuple[str, str]
+) -> str:
     sections = _sections(runs, [run for run in runs if run.seed in seeds])
+    if comparison is not None:
+        sections = [_compared(comparison), *sections]
+    sections = [section for section in map(_filled, sections) if section.figures]
     figures = [figure for section in sections for figure in section.figures]
-    shown = _shown_first(runs)
+    rival, own = pair
+    shown = next((run for run in runs if run.method == own), None) or _shown_first(runs)
     switches = _switches(runs, seeds, shown)
     return (
         _environment()
@@ -71,16 +97,26 @@ def _page(runs: Sequence[Run], seeds: Sequence[int]) -> str:
             runs=runs,
             shown=shown,
             sections=sections,
-            lines=[_line(runs, method) for method in methods(runs)],
+            lines=_lines(runs),
+            verdict=verdict(runs, shown.method, rival or None),
+            reached=limits_reached(shown),
+            palette=variables(methods(runs)),
             columns=_columns(runs),
             switches=switches,
-            facts=_facts(runs, shown, seeds),
+            facts=[
+                *(("settings", line) for line in (comparison.settings() if comparison else ())),
+                *_facts(runs, shown, seeds),
+            ],
             seeds=len({run.seed for run in runs}),
             headline=_headline([run for run in runs if run.method == shown.method]),
             settings=_settings(runs),
             notes=_notes(runs),
             data=_packed(
-                {"switches": switches, "figures": [_for_page(figure) for figure in figures]}
+                {
+                    "switches": switches,
+                    "figures": [_for_page(figure) for figure in figures],
+                    "source": shown.source,
+                }
             ),
             vega=_vega(),
         )
@@ -88,13 +124,19 @@ def _page(runs: Sequence[Run], seeds: Sequence[int]) -> str:
 
 
 def _sections(runs: Sequence[Run], detailed: Sequence[Run]) -> list[_Section]:
-    """The questions of the page, with the figures that are not empty."""
-    asked = [
+    """The questions of the page."""
+    return [
         _Section(
             "good",
             "Quality",
             "How good is it?",
-            (scores.averages(runs), scores.matrix(detailed), scores.by_task(runs)),
+            (
+                scores.averages(runs),
+                scores.matrix(detailed),
+                scores.by_task(runs),
+                answers.probabilities(detailed),
+                answers.confusion(detailed),
+            ),
         ),
         _Section(
             "cost",
@@ -116,6 +158,7 @@ def _sections(runs: Sequence[Run], detailed: Sequence[Run]) -> list[_Section]:
                 sharing.weave(detailed),
                 sharing.sources(detailed),
                 sharing.overlap(detailed),
+                heritage.inherited(detailed),
                 heritage.changed(detailed),
                 heritage.heritage(detailed),
             ),
@@ -127,10 +170,15 @@ def _sections(runs: Sequence[Run], detailed: Sequence[Run]) -> list[_Section]:
             (drift.curves(detailed), drift.distances(detailed)),
         ),
     ]
-    kept = [
-        replace(s, figures=tuple(figure for figure in s.figures if figure.views)) for s in asked
-    ]
-    return [section for section in kept if section.figures]
+
+
+def _compared(comparison: Comparison) -> _Section:
+    figures = (comparison.differences(),)
+    return _Section("compared", "Compared", "What became better?", figures)
+
+
+def _filled(section: _Section) -> _Section:
+    return replace(section, figures=tuple(each for each in section.figures if each.views))
 
 
 def _refuse_strangers(runs: Sequence[Run]) -> None:
@@ -167,13 +215,20 @@ def _few(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:3])) + (", …" if len(names) > 3 else "")
 
 
+def _rank(method: str) -> int:
+    return _FIRST.index(method) if method in _FIRST else len(_FIRST)
+
+
 def _shown_first(runs: Sequence[Run]) -> Run:
-    """The run that the page shows first: the first of those with the most details."""
+    """The run that the page shows first: DEN-auto's, or the first of those with most details."""
+    if _rank(runs[0].method) < len(_FIRST):
+        return runs[0]
     return max(runs, key=lambda run: (tells(run), grows(run), run.results is not None))
 
 
 def _switches(runs: Sequence[Run], seeds: Sequence[int], shown: Run) -> dict[str, dict[str, Any]]:
     seed = shown.seed if shown.seed in seeds else seeds[0]
+    tasks = answers.shown_tasks([run for run in runs if run.seed in seeds])
     return {
         "measure": {
             "now": [*measures(runs), *METRICS][0],
@@ -181,6 +236,7 @@ def _switches(runs: Sequence[Run], seeds: Sequence[int], shown: Run) -> dict[str
         },
         "method": {"now": shown.method, "options": [(name, name) for name in methods(runs)]},
         "seed": {"now": seed, "options": [(seed, str(seed)) for seed in seeds]},
+        "task": {"now": next(iter(tasks), ""), "options": [(name, name) for name in tasks]},
     }
 
 
@@ -207,24 +263,56 @@ def _columns(runs: Sequence[Run]) -> dict[str, str]:
     return {**scored, "forgetting": "forgetting", **_SIZES} if scored else _SIZES
 
 
-def _line(runs: Sequence[Run], method: str) -> _Line:
-    own = [run for run in runs if run.method == method]
-    cells = {name: _cell(name, [_number(run, name) for run in own]) for name in _columns(runs)}
-    return _Line(method, own[0].about, len(own), cells)
+def _lines(runs: Sequence[Run]) -> list[_Line]:
+    """The table of methods, with the best of each column."""
+    names, columns = methods(runs), _columns(runs)
+    own = {method: [run for run in runs if run.method == method] for method in names}
+    known = {
+        method: {column: _known(own[method], column) for column in columns} for method in names
+    }
+    best = {column: _best(column, {m: known[m][column] for m in names}) for column in columns}
+    return [
+        _Line(
+            method,
+            own[method][0].about,
+            len(own[method]),
+            {column: _cell(column, known[method][column]) for column in columns},
+            frozenset(column for column in columns if method in best[column]),
+        )
+        for method in names
+    ]
 
 
-def _number(run: Run, column: str) -> float | None:
-    return getattr(run.summary, column) if column in _FORMATS else run.average(column)
+def _known(own: Sequence[Run], column: str) -> list[float]:
+    """A number of each seed that has it; forgetting in points."""
+    scale = 100.0 if column == "forgetting" else 1.0
+    numbers = (
+        getattr(run.summary, column) if column in _FORMATS else run.average(column) for run in own
+    )
+    return [scale * number for number in numbers if number is not None]
 
 
-def _cell(name: str, values: Sequence[float | None]) -> str:
-    """The value of the one seed, or mean ± standard deviation over seeds."""
-    known = [100 * v if name == "forgetting" else v for v in values if v is not None]
-    if not known:
+def _best(column: str, known: Mapping[str, Sequence[float]]) -> set[str]:
+    """The methods whose mean is the best of a column, as it is shown; none if there is no other."""
+    means = {method: _mean(column, values) for method, values in known.items() if values}
+    if len(means) < 2:
+        return set()
+    higher = column not in _FORMATS and METRICS[column].higher_is_better
+    number = (max if higher else min)(float(np.mean(values)) for values in known.values() if values)
+    shown = _mean(column, [number])
+    return {method for method, mean in means.items() if mean == shown}
+
+
+def _mean(column: str, values: Sequence[float]) -> str:
+    return f"{np.mean(values) + 0.0:{_FORMATS.get(column, '.4f')}}"
+
+
+def _cell(column: str, values: Sequence[float]) -> str:
+    """The value of the one seed, or mean ± standard error over seeds."""
+    if not values:
         return "–"
-    form = _FORMATS.get(name, ".4f")
-    mean = f"{np.mean(known) + 0.0:{form}}"
-    return mean if len(known) == 1 else f"{mean} ± {np.std(known, ddof=1):{form}}"
+    mean, form = _mean(column, values), _FORMATS.get(column, ".4f")
+    return mean if len(values) == 1 else f"{mean} ± {standard_error(values):{form}}"
 
 
 def _headline(own: Sequence[Run]) -> list[tuple[str, str, str]]:
@@ -282,7 +370,17 @@ def _facts(runs: Sequence[Run], shown: Run, detailed: Sequence[int]) -> list[tup
         ("base network", ", ".join(base)),
         *(("versions", each) for each in dict.fromkeys(versions)),
         ("tasks in order", order),
+        *_names(runs),
     ]
+
+
+def _names(runs: Sequence[Run]) -> list[tuple[str, str]]:
+    """What stands on axes in place of names that are too long for them."""
+    names = all_tasks(runs)
+    if all(len(name) <= LONGEST_NAME for name in names):
+        return []
+    short = short_names(names)
+    return [("names on axes", "; ".join(f"{short[name]}: {name}" for name in names))]
 
 
 def _notes(runs: Sequence[Run]) -> list[str]:
@@ -292,6 +390,8 @@ def _notes(runs: Sequence[Run]) -> list[str]:
     scored = any(run.scores for run in runs)
     if runs[0].look_alike:
         given.append("The data is a look-alike of the original: compare methods, not with papers.")
+    reached = {run.method: limits_reached(run) for run in reversed(runs)}
+    given += [f"{method}: {said}" for method, said in reversed(reached.items()) if said]
     if seeds == 1 and scored:
         given.append("One seed: differences in the third decimal say little.")
     if not scored:
@@ -303,21 +403,11 @@ def _settings(runs: Sequence[Run]) -> list[tuple[str, str, str]]:
     """One row per setting of each method, in JSON notation."""
     found: dict[tuple[str, str], list[str]] = {}
     for run in runs:
-        for name, value in _flat(run.settings):
+        for name, value in flat(run.settings).items():
             values = found.setdefault((run.method, name), [])
             if value not in values:
                 values.append(value)
     return [(method, name, " or ".join(values)) for (method, name), values in found.items()]
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    lines = []
-    for name, value in settings.items():
-        if isinstance(value, dict):
-            lines += _flat(value, f"{prefix}{name}.")
-        else:
-            lines.append((prefix + name, msgspec.json.encode(value).decode()))
-    return lines
 
 
 def _for_page(figure: Figure) -> dict[str, Any]:
@@ -325,6 +415,7 @@ def _for_page(figure: Figure) -> dict[str, Any]:
     pivot = {} if isinstance(table, tuple) else {**asdict(table), "pivot": True}
     return {
         "name": figure.name,
+        "title": figure.title,
         "spec": figure.spec(),
         "by": figure.by,
         "height": asdict(figure.height),

@@ -5,47 +5,36 @@ import io
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-
 from lifelong.evaluation.metrics import heading
 from lifelong.evaluation.runs import measures
+from lifelong.printing import Grid
 from lifelong.reproduction.measured import Mean, Measured, Row, difference, plain, rows
 
 # Numbers that older stored runs do not have.
 _SINCE = ("learning_bytes", "prediction_seconds")
 
 
-def as_table(title: str, measured: Sequence[Measured], against: str = "") -> Table:
+def as_table(title: str, measured: Sequence[Measured], against: str = "") -> Grid:
     """AUROC (R2 of regressions) with its standard error over seeds; forgetting in points of it.
 
-    In a narrow terminal names wrap; numbers are never cut. With `against` the differences from
-    that method, in points.
+    With `against` the differences from that method, in points.
     """
-    shown = Table(
-        title=title,
-        title_justify="left",
-        caption="capacity: stored bytes over the base network's",
-        caption_justify="left",
-        box=SIMPLE_HEAD,
-        padding=0,
-        pad_edge=False,
-    )
-    shown.add_column("method", overflow="fold")
-    metrics = _metrics(measured)
-    for column in (*map(heading, metrics), "forgetting", "capacity", "seconds", "seeds"):
-        shown.add_column(column, justify="right", no_wrap=True)
+    metrics, other = _metrics(measured), _other(measured, against)
     compared = any(each.published is not None for each in measured)
-    if compared:
-        shown.add_column("published accuracy", justify="right")
-        shown.add_column("verdict", overflow="fold")
-    other = _other(measured, against)
-    if other is not None:
-        shown.add_column(f"against {against}", justify="right")
-    for row in rows(measured):
-        beside = (*(_compared(row) if compared else ()), *_apart(row, other))
-        shown.add_row(row.label, *_cells(row, metrics), *beside)
-    return shown
+    columns = ["method", *map(heading, metrics), "forgetting", "capacity", "seconds", "seeds"]
+    columns += ["published accuracy", "verdict"] if compared else []
+    columns += [f"against {against}"] if other is not None else []
+    lines = [
+        (
+            row.label,
+            *_cells(row, metrics),
+            *(_compared(row) if compared else ()),
+            *_apart(row, other),
+        )
+        for row in rows(measured)
+    ]
+    caption = "±: standard error over seeds; capacity: stored bytes over the base network's"
+    return Grid(columns, lines, ("method", "verdict"), title, caption)
 
 
 def as_text(

@@ -9,12 +9,14 @@ import numpy as np
 from lifelong.evaluation.metrics import heading
 from lifelong.evaluation.runs import Run
 from lifelong.report.figures.drawing import (
+    GROUPED,
     ROWS,
     Column,
     Figure,
     Height,
     View,
     Views,
+    all_tasks,
     bins,
     by_measure,
     by_run,
@@ -22,6 +24,7 @@ from lifelong.report.figures.drawing import (
     label,
     layered,
     method_color,
+    method_shape,
     methods,
     rounded,
     rows,
@@ -30,7 +33,7 @@ from lifelong.report.figures.drawing import (
     tasks_learned,
 )
 
-_BARS = 60
+_BARS = GROUPED[0]
 _LABELLED = 5  # most methods whose names fit beside their points
 _REST = "surgery and the rest"
 _OVER_BASE = "stored bytes / base network's"
@@ -61,6 +64,7 @@ def performance(runs: Sequence[Run]) -> Figure:
             scale=alt.Scale(zero=False, nice=False, padding=24),
         ),
         color=method_color(names) if crowded else method_color(names).legend(None),
+        shape=method_shape(names) if crowded else method_shape(names).legend(None),
         tooltip=tips,
     )
     means = base.transform_filter("datum.seed == 'mean'")
@@ -93,7 +97,12 @@ def sizes(runs: Sequence[Run]) -> Figure:
     """Stored bytes after each task, with the values in them."""
     chart = from_data().encode(
         x=tasks_learned(),
-        y=alt.Y("bytes:Q", title="stored bytes", axis=alt.Axis(format="~s")),
+        y=alt.Y(
+            "bytes:Q",
+            title="stored bytes",
+            scale=alt.Scale(type="log", base=2),
+            axis=alt.Axis(format=".3~s", tickCount=6),
+        ),
         color=method_color(methods(runs)),
         tooltip=[
             "method:N",
@@ -107,9 +116,14 @@ def sizes(runs: Sequence[Run]) -> Figure:
         "sizes",
         "Stored bytes after each task",
         "All that predictions need after each task: values, and the places of those that "
-        "overwrite others; the mean over seeds. A method that learns all tasks at once has its "
-        "size from the start.",
-        layered(chart.mark_line(strokeWidth=2.2), chart.mark_point(filled=True, size=40)),
+        "overwrite others; the mean over seeds. The scale doubles from step to step. A method "
+        "that learns all tasks at once has its size from the start.",
+        layered(
+            chart.mark_line(strokeWidth=2.2),
+            chart.mark_point(filled=True, size=50, opacity=1).encode(
+                shape=method_shape(methods(runs))
+            ),
+        ),
         (),
         _sizes_views(runs),
         (
@@ -130,7 +144,7 @@ def seconds(runs: Sequence[Run]) -> Figure:
         from_data()
         .mark_bar()
         .encode(
-            x=alt.X("task:N", sort=None, title=None, axis=task_names()),
+            x=alt.X("task:N", sort=None, title=None, axis=task_names(all_tasks(runs))),
             y=alt.Y("seconds:Q", title="seconds"),
             color=alt.Color(
                 "stage:N",

@@ -5,9 +5,13 @@ dark pages; all other colours must be readable on both. A chart refers to its da
 page supplies the rows of the selected run: one chart description serves all runs.
 """
 
+import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import takewhile
+from math import inf
 from typing import Any, TypeAlias, final
 
 import altair as alt
@@ -16,29 +20,21 @@ import vl_convert
 from numpy.typing import NDArray
 
 from lifelong.evaluation.runs import Run, measures
+from lifelong.report.figures.palette import colour, shapes
 
 Columns: TypeAlias = Mapping[str, Sequence[Any]]
 
 INK = "currentColor"
 ROWS = "rows"  # the data that a figure's table shows
+ENDS = "ends"  # the lowest and the highest value of a colour scale
+LONGEST = 17  # characters of a name on an axis
+GROUPED = (60, 80)  # most lines of charts, beyond which neighbours share one
 HOVERED = 0.001  # opacity of an invisible mark that only carries a tooltip
 _VEGA_LITE = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
 
 # From the first task to the last, lightness rises, so that the order is visible without telling
 # hues apart; neither end fades into white or black.
 _TASKS = ["#5a4fcf", "#8b46d1", "#bd3fb2", "#e04a83", "#ee6c52", "#f0953c", "#eabf45"]
-_METHODS = [
-    "#3b82d6",
-    "#d9822b",
-    "#2a9d76",
-    "#c2539b",
-    "#8a63d2",
-    "#b0453a",
-    "#5f9ea0",
-    "#9a8a2e",
-    "#7d8894",
-    "#d06a9f",
-]
 
 
 @final
@@ -78,7 +74,7 @@ class Height:
 
     pixels: float = 0
     share: float = 0.0
-    least: float = 180
+    least: float = 240
     most: float = 640
 
 
@@ -178,17 +174,23 @@ def methods(runs: Iterable[Run]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(run.method for run in runs))
 
 
-def task_color(field: str = "born", legend: bool = True) -> alt.Color:
-    """Colour by task number, from the first to the last."""
+def task_color(runs: Sequence[Run], field: str = "born", legend: bool = True) -> alt.Color:
+    """Colour by task number, from the first to the last: the same in every chart."""
     key = alt.Legend(title="task that introduced them", format="d", tickMinStep=1)
-    return alt.Color(
-        f"{field}:Q", scale=alt.Scale(range=_TASKS, nice=False), legend=key if legend else None
-    )
+    ends = [1, max(2, len(runs[0].tasks))]
+    scale = alt.Scale(range=_TASKS, domain=ends, clamp=True, nice=False)
+    return alt.Color(f"{field}:Q", scale=scale, legend=key if legend else None)
 
 
 def method_color(names: Sequence[str]) -> alt.Color:
-    colors = [_METHODS[place % len(_METHODS)] for place in range(len(names))]
-    return alt.Color("method:N", scale=alt.Scale(domain=list(names), range=colors), title=None)
+    scale = alt.Scale(domain=list(names), range=[colour(name) for name in names])
+    return alt.Color("method:N", scale=scale, title=None)
+
+
+def method_shape(names: Sequence[str]) -> alt.Shape:
+    """A shape for each method, which joins its colour in the legend."""
+    scale = alt.Scale(domain=list(names), range=shapes(names))
+    return alt.Shape("method:N", scale=scale, title=None)
 
 
 def from_data(name: str = ROWS) -> alt.Chart:
@@ -196,10 +198,79 @@ def from_data(name: str = ROWS) -> alt.Chart:
     return alt.Chart(alt.NamedData(name))
 
 
-def task_names(**options: Any) -> alt.Axis:
-    """An axis with task names; long names are shortened in the middle."""
+def task_names(names: Sequence[str], **options: Any) -> alt.Axis:
+    """An axis with task names; long names are shortened to what tells them apart."""
     shortened = "length(datum.label) > 17 ? slice(datum.label, 0, 8) + '…' + slice(datum.label, -8)"
-    return alt.Axis(labelExpr=f"{shortened} : datum.label", **options)
+    told = f"({shortened} : datum.label)"
+    if short := axis_labels(names):
+        # In ASCII: a name may hold what ends a line in JavaScript.
+        told = f"{json.dumps(short)}[datum.label] || {told}"
+    return alt.Axis(labelExpr=told, **options)
+
+
+def all_tasks(runs: Iterable[Run]) -> tuple[str, ...]:
+    """The tasks of all runs, each once; seeds may have tasks of their own."""
+    return tuple(dict.fromkeys(name for run in runs for name in run.tasks))
+
+
+def axis_labels(names: Sequence[str]) -> dict[str, str]:
+    """What stands on an axis for each name, and for groups of neighbours; empty if names fit."""
+    if all(len(name) <= LONGEST for name in names):
+        return {}
+    short = short_names(names)
+    groups = [part for most in GROUPED for part in bins(len(names), most) if len(part) > 1]
+    together = {
+        label(names, part): f"{short[names[part[0]]]} … {short[names[part[-1]]]}" for part in groups
+    }
+    return {**short, **together}
+
+
+def short_names(names: Sequence[str]) -> dict[str, str]:
+    """Names without what all share; in the middle shortened if still long; or else numbers."""
+    before, after = shared_ends(names)
+    cores = [name[len(before) : len(name) - len(after)] for name in names]
+    for most in (LONGEST, 3 * LONGEST):
+        short = [_middle(core, most) for core in cores]
+        if len(set(short)) == len(names) and all(short) and max(map(len, short)) <= LONGEST:
+            marks = "…" * bool(before), "…" * bool(after)
+            return {
+                name: f"{marks[0]}{core}{marks[1]}" for name, core in zip(names, short, strict=True)
+            }
+    return {name: str(number) for number, name in enumerate(names, 1)}
+
+
+def shared_ends(names: Sequence[str]) -> tuple[str, str]:
+    """What all names begin with and end with, in whole words."""
+    if len(names) < 2:
+        return "", ""
+    before = _shared_words(names)
+    return before, _shared_words([name[len(before) :][::-1] for name in names])[::-1]
+
+
+def _shared_words(names: Sequence[str]) -> str:
+    letters = takewhile(lambda each: len(set(each)) == 1, zip(*names, strict=False))
+    return re.sub(r"\w+$", "", "".join(each[0] for each in letters))
+
+
+def _middle(text: str, most: int) -> str:
+    half = LONGEST // 2
+    return text if len(text) <= LONGEST or len(text) > most else f"{text[:half]}…{text[-half:]}"
+
+
+def on_one_scale(views: Views, value: str) -> Views:
+    """The same views, each with the ends of `value` over all of one metric.
+
+    A colour then means the same number for every method and seed.
+    """
+    ends: dict[Key, tuple[float, float]] = {}
+    for key, view in views.items():
+        low, high = ends.get(key[2:], (inf, -inf))
+        found = view.data[ROWS][value]
+        ends[key[2:]] = min(low, *found), max(high, *found)
+    return {
+        key: View(view.words, {**view.data, ENDS: {value: list(ends[key[2:]])}})
+        for key, view in views.items()
+    }
 
 
 def tasks_learned(field: str = "tasks") -> alt.X:
@@ -252,6 +323,7 @@ _CONFIG: dict[str, Any] = {
     "font": "system-ui, sans-serif",
     "view": {"stroke": None},
     "axis": {
+        "aria": False,
         "labelColor": INK,
         "titleColor": INK,
         "domainColor": INK,
@@ -270,6 +342,7 @@ _CONFIG: dict[str, Any] = {
     "axisXBand": {"labelAngle": -45},
     "axisBand": {"ticks": False, "domain": False, "labelPadding": 6},
     "legend": {
+        "aria": False,
         "orient": "top",
         "labelColor": INK,
         "titleColor": INK,

@@ -1,7 +1,9 @@
 """Did anything drift? Each task's score as later tasks are learned, and how far units moved."""
 
-from collections.abc import Iterator, Sequence
-from math import ceil, floor, log2
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
 
 import altair as alt
 import numpy as np
@@ -29,8 +31,8 @@ from lifelong.report.figures.drawing import (
 
 _CURVES = 30
 _POINTS = 60
-_FINE = 2  # bins for each doubling
-_MOST_BINS = 14 * _FINE  # below sigma, and above
+_DOUBLINGS = 5  # bins below sigma, and above
+_LAYERS = ("#3b82d6", "#e08a2e", "#2a9d76", "#b05cc0", "#8a8f99", "#c9524a")
 
 
 def curves(runs: Sequence[Run]) -> Figure:
@@ -43,7 +45,7 @@ def curves(runs: Sequence[Run]) -> Figure:
         x=tasks_learned("stage"),
         y=alt.Y("score:Q", title="score", scale=alt.Scale(zero=False)),
         detail="task:N",
-        color=task_color("number", legend=False),
+        color=task_color(runs, "number", legend=False),
         opacity=alt.condition(pointed, alt.value(1), alt.value(0.15)),
     )
     points = base.mark_point(filled=True, size=45).encode(
@@ -75,59 +77,55 @@ def curves(runs: Sequence[Run]) -> Figure:
 
 
 def distances(runs: Sequence[Run]) -> Figure:
-    """How far old units moved while a task was learned, layer by layer, with sigma."""
-    x = alt.X("low:Q", title="drift of a unit", scale=alt.Scale(type="log", base=2, nice=False))
-    y = alt.Y("top:Q", axis=None, scale=alt.Scale(nice=False))
+    """How many old units moved how far while a task was learned, with sigma."""
+    axis = alt.Axis(labelAngle=0, labelOverlap=False)
+    x = alt.X("bin:N", sort=None, title="drift of a unit: up to this much", axis=axis)
+    layers = list(dict.fromkeys(group for run in runs for group in run.widths))
+    colours = alt.Scale(
+        domain=layers, range=[_LAYERS[i % len(_LAYERS)] for i in range(len(layers))]
+    )
     bars = (
         from_data()
-        .mark_rect(stroke="none")
+        .mark_bar(stroke="none")
         .encode(
-            x=x.axis(format=".2~g", tickCount=6, labelOverlap="greedy"),
-            x2="high:Q",
-            y=y,
-            y2="foot:Q",
-            color=alt.Color(
-                "where:N",
-                title=None,
-                scale=alt.Scale(
-                    domain=["up to sigma", "above sigma"], range=["#7d8fa3", "#e0457b"]
-                ),
-            ),
+            x=x,
+            y=alt.Y("units:Q", title="units, over all tasks", axis=alt.Axis(tickMinStep=1)),
+            color=alt.Color("layer:N", title=None, scale=colours),
             tooltip=[
                 "layer:N",
-                alt.Tooltip("low:Q", title="drift from", format=".3g"),
-                alt.Tooltip("high:Q", title="to", format=".3g"),
+                alt.Tooltip("from:N", title="drift from"),
+                alt.Tooltip("to:N", title="to"),
                 alt.Tooltip("units:Q", title="units"),
             ],
         )
     )
-    names = (
-        from_data("layers")
-        .mark_text(align="left", baseline="top", color=INK, fontSize=12)
-        .encode(x=alt.value(2), y="head:Q", text="title:N")
-    )
     line = (
         from_data("sigma")
         .mark_rule(color=INK, strokeWidth=1.5, strokeDash=[5, 3])
-        .encode(x="sigma:Q", tooltip=[alt.Tooltip("sigma:Q")])
+        .encode(x=alt.X("bin:N", sort=None, bandPosition=1))
     )
-    layers = max(len(run.widths) for run in runs)
+    told = (
+        from_data("sigma")
+        .mark_text(align="right", baseline="bottom", dy=-4, color=INK, fontSize=12)
+        .encode(x=alt.value("width"), y=alt.value(0), text="title:N")
+    )
     return Figure(
         "distances",
         "How far units drifted",
-        "Over all tasks, the old units that moved while a task was learned, by how far, measured "
-        "as sigma is. The dashed line is sigma: what is beyond it is split, as far as the limit on "
-        "new units allows.",
-        layered(bars, line, names),
+        "Over all tasks and layers, the old units by how far they moved while a task was learned, "
+        "measured as sigma is; those that did not move stand first. A bar is one doubling. Right "
+        "of the dashed line is what is above sigma: it is split, as far as the limit on new units "
+        "allows.",
+        layered(bars, line, told),
         ("method", "seed"),
         by_run(runs, _distances_view),
         (
             Column("layer", "layer"),
-            Column("low", "drift from", 5),
-            Column("high", "to", 5),
+            Column("from", "drift from"),
+            Column("to", "to"),
             Column("units", "units"),
         ),
-        Height(pixels=90 + 95 * layers, share=0.6, most=max(460, 90 + 95 * layers)),
+        Height(share=0.6, most=460),
         "This method records no drift.",
     )
 
@@ -156,27 +154,29 @@ def _curves_view(run: Run, measure: str) -> View | None:
 
 
 def _distances_view(run: Run) -> View | None:
-    moved = {group: drift for group, drift in drifts(run).items() if any(drift)}
-    sigma = run.settings.get("sigma", 0)
-    if not moved:
+    drift = {group: values for group, values in drifts(run).items() if any(values)}
+    if not drift:
         return None
-    found: list[tuple[object, ...]] = []
-    layers, said = [], []
-    for place, (group, drift) in enumerate(moved.items()):
-        beyond = sum(d > sigma for d in drift)
-        unmoved = sum(d == 0 for d in drift)
-        title = f"{group}: {beyond} of {len(drift)} above sigma"
-        foot = -float(place)
-        layers.append((title, foot + 0.93))
-        said.append(f"{title}, {unmoved} did not move")
-        found += _histogram(group, [d for d in drift if d > 0], sigma, foot)
-    fields = ("layer", "low", "high", "units", "where", "foot", "top")
+    sigma = run.settings.get("sigma", 0)
+    bins = _Doublings.of(sigma, [d for values in drift.values() for d in values if d > 0])
+    found = [
+        (group, bins.labels[place], *bins.told(place), units)
+        for group, values in drift.items()
+        for place, units in enumerate(bins.counts(values))
+    ]
+    every = [d for values in drift.values() for d in values]
+    beyond = sum(d > sigma for d in every)
+    title = f"sigma {sigma:g}: {beyond:,} of {len(every):,} units above ({beyond / len(every):.1%})"
+    said = (
+        f"{group}: {sum(d > sigma for d in values)} of {len(values)} above sigma, "
+        f"{sum(d == 0 for d in values)} did not move"
+        for group, values in drift.items()
+    )
     return View(
-        f"Histograms of drift, sigma is {sigma:g}. {'; '.join(said)}.",
+        f"Histogram of drift, sigma is {sigma:g}. {'; '.join(said)}.",
         {
-            ROWS: rows(fields, found),
-            "layers": rows(("title", "head"), layers),
-            "sigma": rows(("sigma",), [(sigma,)] if sigma else []),
+            ROWS: rows(("layer", "bin", "from", "to", "units"), found),
+            "sigma": rows(("bin", "title"), [(bins.labels[bins.at_sigma], title)] if sigma else []),
         },
     )
 
@@ -190,20 +190,65 @@ def drifts(run: Run) -> dict[str, list[float]]:
     }
 
 
-def _histogram(
-    group: str, drift: Sequence[float], sigma: float, foot: float
-) -> Iterator[tuple[object, ...]]:
-    """Bins of equal ratio with an edge at sigma."""
-    centre = log2(sigma) if sigma > 0 else log2(float(np.median(drift)))
-    place = np.log2(np.array(drift)) - centre
-    first = max(floor(place.min() * _FINE), -_MOST_BINS)
-    last = min(max(ceil(place.max() * _FINE), first + 1), _MOST_BINS)
-    # A unit with a drift of exactly sigma is not split, so a bin includes its upper edge.
-    number = np.clip(np.ceil(place * _FINE) - 1, first, last - 1).astype(int)
-    counts = {k: int((number == k).sum()) for k in range(first, last)}
-    most = max(counts.values())
-    for k, units in counts.items():
-        if units:
-            low, high = (rounded(2 ** (centre + edge / _FINE)) for edge in (k, k + 1))
-            where = "above sigma" if sigma > 0 and k >= 0 else "up to sigma"
-            yield group, low, high, units, where, foot, foot + 0.7 * units / most
+@final
+@dataclass(frozen=True)
+class _Doublings:
+    """Bins of drift: none at all, and one per doubling, with an edge at sigma.
+
+    Attributes:
+        sigma: 0 if there is none; edges are then plain powers of two.
+        first, last: the lowest and the highest upper edge, as powers of two times the unit.
+    """
+
+    sigma: float
+    first: int
+    last: int
+
+    @property
+    def unit(self) -> float:
+        return self.sigma or 1.0
+
+    @classmethod
+    def of(cls, sigma: float, moved: Sequence[float]) -> "_Doublings":
+        unit = sigma or 1.0
+        edges = np.ceil(np.log2(np.array(moved) / unit)).astype(int)
+        if not sigma:
+            low = max(int(edges.min()), int(edges.max()) - 2 * _DOUBLINGS)
+            return cls(sigma, low, int(edges.max()))
+        low = min(max(int(edges.min()), -_DOUBLINGS), 0)
+        return cls(sigma, low, max(min(int(edges.max()), _DOUBLINGS), 1))
+
+    @property
+    def at_sigma(self) -> int:
+        """The place of the bin whose upper edge is sigma."""
+        return 1 - self.first
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """The upper edge of each bin."""
+        return ("0", *(self._edge(power) for power in range(self.first, self.last + 1)))
+
+    def told(self, place: int) -> tuple[str, str]:
+        """From where to where a bin reaches; the outer ones hold all that is beyond them."""
+        if place == 0:
+            return "0", "0"
+        power = self.first + place - 1
+        low = "above 0" if power == self.first else f"above {self.unit * 2.0 ** (power - 1):.3g}"
+        return low, "any" if self.sigma and power == self.last else f"{self.unit * 2.0**power:.3g}"
+
+    def counts(self, drift: Sequence[float]) -> list[int]:
+        """How many are in each bin. A drift of exactly sigma is not split: edges are inside."""
+        values = np.array(drift)
+        # Compared with the edges themselves: a rounded logarithm could move a unit past sigma.
+        edges = self.unit * 2.0 ** np.arange(self.first, self.last)
+        place = 1 + np.searchsorted(edges, values[values > 0], side="left")
+        moved = np.bincount(place, minlength=len(self.labels))
+        return [int((values == 0).sum()), *moved[1:].tolist()]
+
+    def _edge(self, power: int) -> str:
+        if not self.sigma:
+            return f"{2.0**power:.2g}"
+        more = ">" if power == self.last else ""
+        power -= bool(more)
+        times = f"{2**power}σ" if power > 0 else f"σ/{2**-power}"
+        return more + ("σ" if power == 0 else times)

@@ -8,6 +8,7 @@ import numpy as np
 from lifelong.evaluation.runs import Run
 from lifelong.evaluation.usage import EVENTS, grows, selected_shares, units_by_task
 from lifelong.report.figures.drawing import (
+    GROUPED,
     INK,
     ROWS,
     Column,
@@ -15,11 +16,13 @@ from lifelong.report.figures.drawing import (
     Height,
     Pivot,
     View,
+    all_tasks,
     bins,
     by_run,
     from_data,
     label,
     layered,
+    on_one_scale,
     rounded,
     rows,
     task_color,
@@ -27,7 +30,7 @@ from lifelong.report.figures.drawing import (
 )
 from lifelong.report.figures.scores import MOST, heat_map, parts_of
 
-_LINES = 60
+_LINES = GROUPED[0]
 _WRITTEN = 26  # most columns with room for a number in each cell
 NO_GROWTH = "The network of this method does not grow."
 
@@ -45,7 +48,7 @@ def births(runs: Sequence[Run]) -> Figure:
     bars = base.mark_bar(height={"band": 0.62}, stroke="none").encode(
         x=alt.X("before:Q", title="units", axis=alt.Axis(tickMinStep=1, tickCount=10)),
         x2="so_far:Q",
-        color=task_color("born"),
+        color=task_color(runs, "born"),
         tooltip=tips,
     )
     base_widths = (
@@ -72,7 +75,7 @@ def births(runs: Sequence[Run]) -> Figure:
             Column("units", "units"),
             Column("so_far", "units by then"),
         ),
-        Height(pixels=110 + 46 * layers, least=150),
+        Height(pixels=110 + 46 * layers, least=310),
         NO_GROWTH,
         wide=True,
     )
@@ -83,7 +86,7 @@ def events(runs: Sequence[Run]) -> Figure:
     count = len(runs[0].tasks)
     layers = max(len(run.widths) for run in runs)
     base = from_data().encode(
-        x=alt.X("task:N", sort=None, title=None, axis=task_names()),
+        x=alt.X("task:N", sort=None, title=None, axis=task_names(all_tasks(runs))),
         y=alt.Y("line:N", sort=None, title=None),
         tooltip=[
             "layer:N",
@@ -128,11 +131,11 @@ def selection(runs: Sequence[Run]) -> Figure:
         "Of the units that there were when the task began, the share that its sparse head depends "
         "on: only these are retrained. 1: it selects them all."
         + (" With so many tasks, a cell is the mean of several." * (count > MOST)),
-        heat_map(count, "layer", "task", "share"),
+        heat_map(all_tasks(runs), "layer", "task", "share"),
         ("method", "seed"),
-        by_run(runs, _selection_view),
+        on_one_scale(by_run(runs, _selection_view), "share"),
         Pivot("task", "line", Column("share", "share", 3), "task"),
-        Height(pixels=150 + 30 * layers, least=180),
+        Height(pixels=150 + 30 * layers, least=320),
         NO_GROWTH,
         wide=True,
     )

@@ -9,6 +9,8 @@ from lifelong.evaluation.metrics import heading
 from lifelong.evaluation.results import MEANING
 from lifelong.evaluation.runs import Run
 from lifelong.report.figures.drawing import (
+    ENDS,
+    GROUPED,
     OVER_SEEDS,
     ROWS,
     Column,
@@ -16,6 +18,7 @@ from lifelong.report.figures.drawing import (
     Height,
     Pivot,
     View,
+    all_tasks,
     bins,
     by_measure,
     by_run_and_measure,
@@ -23,7 +26,9 @@ from lifelong.report.figures.drawing import (
     label,
     layered,
     method_color,
+    method_shape,
     methods,
+    on_one_scale,
     over_seeds_told,
     rounded,
     rows,
@@ -33,7 +38,7 @@ from lifelong.report.figures.drawing import (
     tasks_learned,
 )
 
-MOST = 80  # rows of a heat map; with more tasks a cell averages several
+MOST = GROUPED[-1]  # rows of a heat map; with more tasks a cell averages several
 _WRITTEN = 12  # most rows with room for a number in each cell
 _POINTS = 100  # along a line
 
@@ -45,21 +50,25 @@ def matrix(runs: Sequence[Run]) -> Figure:
         "matrix",
         "Score of each task after each task",
         f"{MEANING}: a row is a point in time, a column is a task. A column that keeps its "
-        "colour downwards is a task that is not forgotten." + _blocks(count),
-        heat_map(count, "after learning task i", "score of task j", "score"),
+        "colour downwards is a task that is not forgotten. A colour is the same score for every "
+        "method." + _blocks(count),
+        heat_map(all_tasks(runs), "after learning task i", "score of task j", "score"),
         ("method", "seed", "measure"),
-        by_run_and_measure(runs, _matrix_view),
+        on_one_scale(by_run_and_measure(runs, _matrix_view), "score"),
         Pivot("line", "task", Column("score", "score", 4), "after task i"),
         Height(share=0.9, least=280, most=640),
         "This method learned all tasks at once: there is nothing before the end.",
     )
 
 
-def heat_map(count: int, line: str, column: str, value: str) -> alt.LayerChart:
-    """A heat map of `value` at (line, task), with numbers in the cells if they fit."""
+def heat_map(names: Sequence[str], line: str, column: str, value: str) -> alt.LayerChart:
+    """A heat map of `value` at (line, task), with numbers in the cells if they fit.
+
+    The colours run between the ends that the data tells beside its rows.
+    """
     base = from_data().encode(
-        x=alt.X("task:N", sort=None, title=column, axis=task_names()),
-        y=alt.Y("line:N", sort=None, title=line, axis=task_names()),
+        x=alt.X("task:N", sort=None, title=column, axis=task_names(names)),
+        y=alt.Y("line:N", sort=None, title=line, axis=task_names(names)),
         tooltip=[
             alt.Tooltip("line:N", title=line),
             alt.Tooltip("task:N", title=column),
@@ -72,20 +81,20 @@ def heat_map(count: int, line: str, column: str, value: str) -> alt.LayerChart:
         scale=alt.Scale(scheme="viridis", zero=False),
         legend=alt.Legend(format=".3~f", tickCount=4),
     )
+    ends = from_data(ENDS).mark_rect(opacity=0).encode(color=shade)
     cells = base.mark_rect(strokeWidth=0).encode(color=shade)
-    if count > _WRITTEN:
-        return layered(cells)
-    numbers = base.transform_joinaggregate(low=f"min({value})", high=f"max({value})")
+    if len(names) > _WRITTEN:
+        return layered(ends, cells)
     ink = alt.condition(
-        f"datum.{value} > datum.low + 0.6 * (datum.high - datum.low)",
+        f"luminance(scale('color', datum.{value})) > 0.3",
         alt.value("#111111"),
         alt.value("#ffffff"),
     )
     room = alt.expr("bandwidth('x') > 31 ? 1 : 0")
-    written = numbers.mark_text(fontSize=11, baseline="middle", opacity=room).encode(
+    written = base.mark_text(fontSize=11, baseline="middle", opacity=room).encode(
         text=alt.Text(f"{value}:Q", format=".3f"), color=ink
     )
-    return layered(cells, written)
+    return layered(ends, cells, written)
 
 
 def averages(runs: Sequence[Run]) -> Figure:
@@ -111,7 +120,7 @@ def by_task(runs: Sequence[Run]) -> Figure:
     """Every method on every task, at the end."""
     names = methods(runs)
     base = from_data().encode(
-        x=alt.X("task:N", sort=None, title=None, axis=task_names(grid=True)),
+        x=alt.X("task:N", sort=None, title=None, axis=task_names(all_tasks(runs), grid=True)),
         xOffset=alt.XOffset("method:N", sort=list(names)),
         color=method_color(names),
         tooltip=[alt.Tooltip("method:N"), alt.Tooltip("task:N"), *over_seeds_told()],
@@ -122,7 +131,7 @@ def by_task(runs: Sequence[Run]) -> Figure:
     )
     points = base.mark_point(filled=True, size=45, opacity=1).encode(
         y=alt.Y("score:Q", scale=scale, title="score"),
-        shape=alt.Shape("method:N", sort=list(names), legend=None),
+        shape=method_shape(names),
     )
     return Figure(
         "tasks",
@@ -224,8 +233,9 @@ def _lines(runs: Sequence[Run]) -> alt.LayerChart:
     )
     y = alt.Y("score:Q", scale=scale, title="mean score")
     line = base.mark_line(strokeWidth=2.2).encode(y=y, strokeDash=dash)
-    points = base.mark_point(filled=True, size=50).encode(
+    points = base.mark_point(filled=True, size=60, opacity=1).encode(
         y=y,
+        shape=method_shape(methods(runs)),
         tooltip=[
             alt.Tooltip("method:N"),
             alt.Tooltip("tasks:Q", title="tasks learned"),

@@ -8,6 +8,7 @@ import numpy as np
 from lifelong.evaluation.runs import Run
 from lifelong.evaluation.usage import Use, common, tells, used_units
 from lifelong.report.figures.drawing import (
+    GROUPED,
     HOVERED,
     INK,
     ROWS,
@@ -17,11 +18,13 @@ from lifelong.report.figures.drawing import (
     Height,
     Pivot,
     View,
+    all_tasks,
     bins,
     by_run,
     from_data,
     label,
     layered,
+    on_one_scale,
     rounded,
     rows,
     task_color,
@@ -29,9 +32,10 @@ from lifelong.report.figures.drawing import (
 )
 from lifelong.report.figures.scores import MOST, heat_map
 
-_LINES = 60  # rows of the chart of units; with more tasks a row stands for several
+_LINES = GROUPED[0]  # rows of the chart of units; with more tasks a row stands for several
 _COLUMNS = 160  # columns of that chart, if there are too many units for one each
-_CELLS = 6000
+_CELLS = 6000  # beyond which neighbours share a cell
+_APART = 1500  # beyond which there is no gap between neighbours
 _NAMED = 8  # tasks that use a unit, before "and more"
 _NOBODY = "This method cannot tell which units a task uses."
 
@@ -44,8 +48,8 @@ def weave(runs: Sequence[Run]) -> Figure:
         .encode(
             x=alt.X("start:Q", axis=None),
             x2="end:Q",
-            y=_task_lines(),
-            color=task_color("born", legend=False),
+            y=_task_lines(runs),
+            color=task_color(runs, "born", legend=False),
             opacity=alt.Opacity("share:Q", legend=None, scale=_FROM_0_TO_1),
         )
     )
@@ -75,8 +79,8 @@ def weave(runs: Sequence[Run]) -> Figure:
         .encode(
             x=alt.X("start:Q", axis=None),
             x2="end:Q",
-            y=_task_lines(),
-            color=task_color("number", legend=False),
+            y=_task_lines(runs),
+            color=task_color(runs, "number", legend=False),
             tooltip=[
                 "task:N",
                 alt.Tooltip("used:Q", title="units used"),
@@ -95,7 +99,7 @@ def weave(runs: Sequence[Run]) -> Figure:
                 "task:N",
                 sort=None,
                 title=None,
-                axis=task_names(),
+                axis=task_names(all_tasks(runs)),
                 scale=alt.Scale(paddingInner=0.12),
             ),
         )
@@ -135,9 +139,9 @@ def sources(runs: Sequence[Run]) -> Figure:
         from_data()
         .mark_bar(stroke="none")
         .encode(
-            y=_task_lines(),
+            y=_task_lines(runs),
             x=alt.X("units:Q", title="units used", axis=alt.Axis(tickMinStep=1)),
-            color=task_color("born"),
+            color=task_color(runs, "born"),
             order=alt.Order("born:Q"),
             tooltip=[
                 "task:N",
@@ -181,9 +185,9 @@ def overlap(runs: Sequence[Run]) -> Figure:
         "For every two tasks: the units that both use over the units that either uses, in all "
         "layers. 1: the same units; 0: none."
         + (" With so many tasks, a cell is the mean of several." if count > MOST else ""),
-        heat_map(count, "task", "and task", "overlap"),
+        heat_map(all_tasks(runs), "task", "and task", "overlap"),
         ("method", "seed"),
-        by_run(runs, _overlap_view),
+        on_one_scale(by_run(runs, _overlap_view), "overlap"),
         Pivot("line", "task", Column("overlap", "units in common", 3), "task"),
         Height(share=0.9, least=280, most=640),
         _NOBODY,
@@ -199,8 +203,8 @@ def _crowded(use: Use) -> bool:
     return int(use.whole.sum()) > _CELLS or len(use.run.tasks) > _LINES
 
 
-def _task_lines() -> alt.Y:
-    return alt.Y("task:N", sort=None, title=None, axis=task_names())
+def _task_lines(runs: Sequence[Run]) -> alt.Y:
+    return alt.Y("task:N", sort=None, title=None, axis=task_names(all_tasks(runs)))
 
 
 _FROM_0_TO_1 = alt.Scale(domain=[0, 1], range=[0, 1])
@@ -235,20 +239,25 @@ def _weave_view(run: Run) -> View | None:
 
 
 def _cells(use: Use, lines: list[range], size: int) -> Iterator[tuple[object, ...]]:
+    """The cells of each row; of many, neighbours that look the same are drawn as one."""
     born = {group: np.array(stamps) for group, stamps in use.run.born.items()}
-    air = 0.08 if size == 1 else 0
+    many = int(use.whole.sum()) > _APART
+    air = 0.08 if size == 1 and not many else 0
     for line in lines:
         name = label(use.run.tasks, line)
         for layer in use.layers:
             used = use.by_group[layer.name]
+            cells: list[list[float]] = []  # start, end, born, share
             for first in range(0, len(layer.units), size):
                 units = layer.units[first : first + size]
-                share = used[np.ix_(line, units)].mean()
-                if share > 0:
-                    start = layer.start + first
-                    stamp = born[layer.name][list(units)].mean()
-                    end = start + len(units) - air
-                    yield start + air, end, name, rounded(stamp), round(float(share), 3)
+                share = round(float(used[np.ix_(line, units)].mean()), 3)
+                start, stamp = layer.start + first, rounded(born[layer.name][list(units)].mean())
+                if many and cells and cells[-1][1:] == [start, stamp, share]:
+                    cells[-1][1] = start + len(units)
+                elif share > 0:
+                    cells.append([start + air, start + len(units) - air, stamp, share])
+            for begin, end, *look in cells:
+                yield begin, end, name, *look
 
 
 def _there(use: Use, lines: list[range]) -> Iterator[tuple[object, ...]]:

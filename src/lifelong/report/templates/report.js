@@ -5,9 +5,11 @@
   const text = document.getElementById("data").textContent.trim();
   const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
   const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  const { switches, figures } = await new Response(unpacked).json();
+  const { switches, figures, source } = await new Response(unpacked).json();
   const chosen = Object.fromEntries(Object.entries(switches).map(([name, one]) => [name, one.now]));
   const most = 3000; // lines of a table that a browser shows at ease
+  const onPaper = 330; // most pixels of height in print, so that little of a page stays empty
+  const least = 200; // pixels of height for the marks of a chart
 
   const viewOf = (figure) => figure.views.find(({ key }) => key.every((value, i) => value === chosen[figure.by[i]]));
 
@@ -41,6 +43,13 @@
       mode: "vega", actions: false, renderer: "svg", tooltip: { offsetX: 14, offsetY: 14 },
     });
     Object.assign(figure, { chart, finalize, width });
+    await heighten(figure, height)?.runAsync();
+  }
+
+  // Laid out once with the wanted height, and higher if axes and legends left too little of it.
+  function heighten(figure, height) {
+    const missing = least - figure.chart.signal("height"); // of the marks alone
+    return missing > 1 ? figure.chart.height(height + Math.ceil(missing)) : null;
   }
 
   async function resize(figure) {
@@ -49,6 +58,7 @@
     if (narrow(width) !== narrow(figure.width)) return embed(figure, viewOf(figure));
     figure.width = width;
     await figure.chart.width(width).height(height).runAsync();
+    await heighten(figure, height)?.runAsync();
   }
 
   async function show(figure) {
@@ -115,15 +125,40 @@
     figure.behind.querySelector(".scroll").replaceChildren(table, left ? `… and ${left} lines more` : "");
   }
 
+  // On its own the drawing has no page to tell what it is, nor to take its colours from.
   function pictureOf(figure) {
-    // On its own the drawing has no page to take its ink from.
     const drawn = figure.place.querySelector("svg").cloneNode(true);
+    const style = getComputedStyle(document.documentElement);
     const { color } = getComputedStyle(document.body);
     const { backgroundColor } = getComputedStyle(figure.place.closest("figure"));
-    drawn.setAttribute("xmlns", "http://www.w3.org/2000/svg");
-    drawn.setAttribute("style", `color: ${color}; background: ${backgroundColor}`);
-    const text = new XMLSerializer().serializeToString(drawn).replaceAll("currentColor", color);
+    const [width, height] = ["width", "height"].map((name) => Number(drawn.getAttribute(name)));
+    const outer = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    const [wide, high] = [width + 32, height + 84];
+    for (const [name, value] of Object.entries({ width: wide, height: high, viewBox: `0 0 ${wide} ${high}` })) outer.setAttribute(name, value);
+    outer.setAttribute("style", `color: ${color}; background: ${backgroundColor}`);
+    drawn.setAttribute("x", 16);
+    drawn.setAttribute("y", 68);
+    outer.append(line(figure.title, 30, 17, 600, color), line(shownBy(figure), 52, 13, 400, color), drawn);
+    const text = new XMLSerializer().serializeToString(outer)
+      .replaceAll("currentColor", color)
+      .replace(/var\((--[\w-]+)\)/g, (_, name) => style.getPropertyValue(name).trim())
+      // The browser writes the address of the page before the name of a gradient.
+      .replace(/url\((?:&quot;|["'])?[^)#]*#([^)"'&]+)(?:&quot;|["'])?\)/g, "url(#$1)");
     return new Blob([text], { type: "image/svg+xml" });
+  }
+
+  function line(words, y, size, weight, color) {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", "text");
+    const set = { x: 16, y, fill: color, "font-size": size, "font-weight": weight, "font-family": "system-ui, sans-serif" };
+    for (const [name, value] of Object.entries(set)) made.setAttribute(name, value);
+    made.textContent = words;
+    return made;
+  }
+
+  // The method, seed and measure of a figure, and the data.
+  function shownBy(figure) {
+    const said = { method: `${chosen.method}`, seed: `seed ${chosen.seed}`, task: `${chosen.task}`, measure: Object.fromEntries(switches.measure.options)[chosen.measure] };
+    return [...figure.by.map((name) => said[name]), source].filter(Boolean).join(" · ");
   }
 
   async function rastered(picture, background) {
@@ -144,7 +179,8 @@
     const paper = getComputedStyle(figure.place.closest("figure")).backgroundColor;
     const link = document.createElement("a");
     link.href = URL.createObjectURL(kind === "svg" ? picture : await rastered(picture, paper));
-    link.download = `${figure.name}.${kind}`;
+    const which = figure.by.map((name) => chosen[name]).join(" ").toLowerCase().replace(/[^a-z0-9]+/g, "-");
+    link.download = `${[figure.name, which].filter(Boolean).join("-")}.${kind}`;
     link.click();
   }
 
@@ -152,7 +188,7 @@
     chosen[name] = value;
     for (const figure of figures) if (figure.by.includes(name)) await show(figure);
     const said = document.getElementById("said");
-    if (said) said.textContent = `Now shown: ${Object.values(chosen).join(", ")}`;
+    if (said) said.textContent = `Now shown: ${Object.values(chosen).filter((value) => value !== "").join(", ")}`;
   }
 
   for (const input of document.querySelectorAll("[data-switch]")) {
@@ -165,12 +201,18 @@
   addEventListener("beforeprint", () => {
     for (const figure of figures) {
       if (!figure.chart || figure.place.hidden) continue;
-      const [width, height] = sizeOf(figure, figure.wide ? 640 : 295);
+      const [width, wanted] = sizeOf(figure, figure.wide ? 640 : 295);
+      const height = Math.min(wanted, onPaper);
       figure.width = width;
       figure.chart.width(width).height(height).run();
+      heighten(figure, height)?.run();
     }
   });
   addEventListener("afterprint", () => figures.forEach(resize));
+
+  const wide = document.getElementById("methods");
+  const tellMore = () => (document.querySelector(".more").hidden = wide.scrollWidth <= wide.parentElement.clientWidth + 1);
+  new ResizeObserver(tellMore).observe(wide.parentElement);
 
   for (const figure of figures) {
     const element = document.getElementById(figure.name);
@@ -184,7 +226,16 @@
     figure.nothing = element.querySelector(".none");
     figure.nothing.textContent = figure.absent;
     figure.behind.addEventListener("toggle", () => figure.behind.open && tabulate(figure));
-    await show(figure);
+  }
+  // What is on the screen first; the rest when there is nothing else to do, for scrolling and print.
+  const idle = () => new Promise((done) => (window.requestIdleCallback ? requestIdleCallback(done, { timeout: 300 }) : setTimeout(done)));
+  const near = (figure) => figure.place.getBoundingClientRect().top < 1.2 * innerHeight;
+  const [first, rest] = [figures.filter(near), figures.filter((figure) => !near(figure))];
+  for (const figure of first) await show(figure);
+  document.documentElement.dataset.ready = Math.round(performance.now() - started);
+  for (const figure of rest) {
+    await idle();
+    if (!figure.chart) await show(figure);
   }
   document.documentElement.dataset.drawn = Math.round(performance.now() - started);
 })();
