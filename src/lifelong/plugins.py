@@ -24,12 +24,13 @@ class Named(Protocol):
 
 
 R = TypeVar("R", bound=Named)
+_NEAR = 0.6  # share of letters that a name must have in common with a typo of it
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
     """A hint for an error message, with a trailing space; empty if no name is near."""
     by_lower = {name.lower(): name for name in known}
-    near = get_close_matches(given.lower(), by_lower, n=1, cutoff=0.4)
+    near = get_close_matches(given.lower(), by_lower, n=1, cutoff=_NEAR)
     return f"did you mean {by_lower[near[0]]}? " if near else ""
 
 

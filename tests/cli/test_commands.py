@@ -1,5 +1,6 @@
 """The commands: what they print, and how they refuse."""
 
+import re
 import shlex
 
 import msgspec
@@ -9,6 +10,7 @@ from lifelong.cli import main as cli
 from lifelong.experiments.perform import Job, perform
 from lifelong.experiments.recipes import recipe
 from lifelong.experiments.stored import RunPaths
+from lifelong.tasks.datasets import mnist
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +80,37 @@ def test_list_for_people_and_for_programs(capsys, monkeypatch, tmp_path):
     there = {each["name"]: each["files"] for each in listed["data"]}
     assert there["digits"] is True
     assert there["cifar-100"] is False
+
+
+@pytest.mark.parametrize(
+    ("command", "offered"),
+    [("data get mnist", True), ("run permuted --methods DNN --seeds 0", False)],
+)
+def test_without_the_network_only_what_the_command_takes_is_offered(
+    capsys, monkeypatch, tmp_path, command, offered
+):
+    monkeypatch.setenv("LIFELONG_DATA", str(tmp_path / "none"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(mnist, "MIRROR", "http://127.0.0.1:9/")
+    code, said = _refused(capsys, f"{command}" + ("" if offered else f" --out {tmp_path}"))
+    assert code == 1
+    assert ("--data-dir" in said) == offered
+    assert "$LIFELONG_DATA" in said
+    assert "data_dir=" not in said
+    assert "the server cannot be reached from here" in said
+    for noise in ("urllib3", "HTTPConnectionPool", "Max retries", "Downloading data"):
+        assert noise not in said
+
+
+def test_list_tells_a_recipes_data_and_duration(capsys, monkeypatch, out):
+    monkeypatch.chdir(out.parent)
+    monkeypatch.setattr("lifelong.cli.catalogue.RESULTS", out)
+    cli.main(["list"])
+    line = next(x for x in capsys.readouterr().out.splitlines() if x.startswith(" rehearsal"))
+    assert re.search(r"\(digits; small: \d+.* s for \d+ of \d+ runs\)", line)
+    cli.main(["list", "--json"])
+    listed = msgspec.json.decode(capsys.readouterr().out)["recipes"]
+    assert {each["seconds"]["paper"] for each in listed} == {None}
 
 
 def test_a_table_of_stored_runs(capsys, out, tmp_path):

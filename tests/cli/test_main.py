@@ -79,6 +79,21 @@ def test_report_of_a_model(model, tmp_path, monkeypatch):
     assert "Who shares what?" in text
 
 
+def test_report_compares_two_directories(tmp_path, capsys):
+    write_run(made_up(3, seed=7), tmp_path / "before")
+    write_run(made_up(3, seed=7, sigma=0.2), tmp_path / "after")
+    out = tmp_path / "page.html"
+    pair = [str(tmp_path / "before"), str(tmp_path / "after")]
+    cli.main(["report", "--compare", *pair, "--out", str(out)])
+    text = out.read_text(encoding="utf-8")
+    assert "DEN (before)" in text
+    assert "sigma is 0.05 in the first and 0.2 in the second" in text
+    capsys.readouterr()
+    assert "--compare and nothing else" in _refused(
+        ["report", pair[0], "--compare", *pair], capsys, 2
+    )
+
+
 def test_report_refuses_in_a_line(model, tmp_path, capsys):
     run = write_run(made_up(2), tmp_path / "runs")
     other = write_run(made_up(3, seed=1), tmp_path / "others")

@@ -1,14 +1,18 @@
 """Commands that list and check what is available: `list` and `data`."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from tyro.conf import Positional, arg
 
-from lifelong.cli.common import Refusal, plainly, print_json, say, two_columns
+from lifelong.cli.common import RESULTS, Refusal, Size, plainly, print_json, say, two_columns
 from lifelong.printing import Terminal
+
+if TYPE_CHECKING:
+    from lifelong.experiments.durations import Durations, Expected
+    from lifelong.experiments.recipes import Recipe
 
 
 def list_command(
@@ -18,7 +22,10 @@ def list_command(
     /,
     json: bool = False,
 ) -> None:
-    """List recipes, methods, metrics, engines, and data sets with whether their files are there.
+    """List recipes, methods, data sets, metrics and engines.
+
+    Of a recipe its data, and how long it took where runs of it are stored; of a data set whether
+    its files are there.
 
     Args:
         what: "methods" lists for each method what it is chosen by: whether it forgets, needs the
@@ -30,6 +37,7 @@ def list_command(
         return
     with plainly():
         from lifelong.evaluation.metrics import METRICS
+        from lifelong.experiments.durations import Durations
         from lifelong.experiments.engines import ENGINES
         from lifelong.experiments.recipes import RECIPES
         from lifelong.learners.registry import METHODS
@@ -37,6 +45,11 @@ def list_command(
         from lifelong.tasks.datasets.files import data_directory
 
         recipes = [named("paper") for named in RECIPES.values()]
+        stored = Durations(Path(RESULTS))
+        took = {
+            name: {size: _took(stored, named(size)) for size in get_args(Size)}
+            for name, named in RECIPES.items()
+        }
         sets = [*DATASETS, *sorted({r.data.name for r in recipes} - DATASETS.keys())]
         there = {name: files_present(name) for name in sets}
         about = {name: DATASETS[name].about if name in DATASETS else "" for name in sets}
@@ -44,7 +57,16 @@ def list_command(
             print_json(
                 {
                     "recipes": [
-                        {"name": r.name, "title": r.title, "data": r.data.name, "parts": r.parts}
+                        {
+                            "name": r.name,
+                            "title": r.title,
+                            "data": r.data.name,
+                            "parts": r.parts,
+                            "seconds": {
+                                size: each.seconds if each.known == each.runs else None
+                                for size, each in took[r.name].items()
+                            },
+                        }
                         for r in recipes
                     ],
                     "methods": [
@@ -61,7 +83,10 @@ def list_command(
             return
         console = Terminal()
         console.print(
-            two_columns("Recipes", {r.name: r.title for r in recipes}),
+            two_columns(
+                f"Recipes; learning on one core, by the runs in {RESULTS}",
+                {r.name: f"{r.title} ({r.data.name}; {_in_words(took[r.name])})" for r in recipes},
+            ),
             two_columns("Methods", {m.name: m.about for m in METHODS.values()}),
             two_columns(
                 f"Data sets; files in {data_directory()}",
@@ -73,6 +98,18 @@ def list_command(
             two_columns("Metrics", {m.name: m.heading for m in METRICS.values()}),
             two_columns("Engines", {e.name: e.about for e in ENGINES.values()}),
         )
+
+
+def _took(stored: "Durations", recipe: "Recipe") -> "Expected":
+    """What all runs of a recipe take together."""
+    return stored.expected(
+        recipe.configuration(entry, seed) for entry in recipe.entries for seed in recipe.seeds
+    )
+
+
+def _in_words(took: "dict[str, Expected]") -> str:
+    known = {size: each for size, each in took.items() if each.known}
+    return ", ".join(f"{size}: {each}" for size, each in known.items()) or "not timed yet"
 
 
 def _list_methods(json: bool) -> None:
@@ -97,9 +134,10 @@ def data_command(
     data_dir: Annotated[Path | None, arg(metavar="DIR")] = None,
     json: bool = False,
 ) -> None:
-    """Download or check the files of a data set; `lifelong list` names the data sets.
+    """Download or check the files of a data set.
 
-    Files are in --data-dir, else in $LIFELONG_DATA, else in the platform's cache directory.
+    `lifelong list` names the data sets. Files are in --data-dir, else in $LIFELONG_DATA, else
+    in the platform's cache directory.
 
     Args:
         action: "get" downloads missing files from their publisher, verifies the published hash and
@@ -108,7 +146,7 @@ def data_command(
         data_dir: Directory of data files.
         json: Print the result as JSON.
     """
-    with plainly():
+    with plainly(data_option="--data-dir"):
         from lifelong.tasks.datasets import files_present, load
         from lifelong.tasks.datasets.files import data_directory
 

@@ -112,21 +112,27 @@ def at_hand(out: str, refresh: bool = True) -> tuple[Path, str]:
 
 
 @contextmanager
-def plainly() -> Iterator[None]:
-    """Turn errors that the user can fix into a message and an exit code."""
+def plainly(data_option: str = "") -> Iterator[None]:
+    """Turn errors that the user can fix into a message and an exit code.
+
+    `data_option` is the command's own option for the data directory; most have none.
+    """
     from lifelong.experiments.engines import EngineError
     from lifelong.experiments.recipes import RecipeError
     from lifelong.experiments.stored import StoredError
     from lifelong.experiments.tuning import TuningError
     from lifelong.learners.registry import MethodError
-    from lifelong.tasks.datasets import DataError
+    from lifelong.tasks.datasets.files import OR_ARGUMENT, DataError
     from lifelong.training.budget import SettingError
 
     try:
         yield
     except (RecipeError, MethodError, TuningError, EngineError) as error:
         raise Refusal(str(error), 2) from error
-    except (DataError, StoredError, SettingError) as error:
+    except DataError as error:
+        offered = f" or with {data_option}" if data_option else ""
+        raise Refusal(str(error).replace(OR_ARGUMENT, offered), 1) from error
+    except (StoredError, SettingError) as error:
         raise Refusal(str(error), 1) from error
 
 

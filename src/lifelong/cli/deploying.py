@@ -24,7 +24,9 @@ def export_command(
     out: Annotated[Path | None, arg(metavar="FILE")] = None,
     json: bool = False,
 ) -> None:
-    """Write what a model knows of a task as a file for another runtime, and check it.
+    """Write what a model knows of a task as a file for another runtime.
+
+    The file is checked against the model's own answers.
 
     Args:
         model: Directory that `save` wrote.
@@ -68,7 +70,9 @@ def serve_command(
     max_bytes: Annotated[int, arg(metavar="N")] = 1 << 20,
     poll: Annotated[float, arg(metavar="SECONDS")] = 1.0,
 ) -> None:
-    """Answer HTTP requests with a saved model, and with each newer one that is saved there.
+    """Answer HTTP requests with a saved model.
+
+    A newer model that is saved in its place is taken over.
 
     POST /predict takes {"task": NAME, "rows": [[numbers], ...]} as JSON; GET /health and
     GET /metrics (Prometheus) tell how it goes.

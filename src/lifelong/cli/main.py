@@ -2,64 +2,47 @@
 
 import os
 import sys
-from collections.abc import Sequence
-from importlib.metadata import version
-from io import TextIOWrapper
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from functools import partial
+from io import StringIO, TextIOWrapper
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from tyro.conf import Positional, arg
 
+from lifelong.cli import print_version
 from lifelong.cli.catalogue import data_command, list_command
 from lifelong.cli.common import Refusal, print_json, say, warn
 from lifelong.cli.deploying import export_command, serve_command
+from lifelong.cli.help import overview, rewrapped, tidy
 from lifelong.cli.making import pack_command, run_command, tune_command
 from lifelong.cli.showing import figure_command, reproduce_command, table_command
 from lifelong.cli.tables import compare_command, learn_command, predict_command, score_command
-from lifelong.evaluation.runs import Run, RunError
-from lifelong.extras import MissingExtraError
-from lifelong.persistence.files import replace_file
-from lifelong.persistence.models import ModelFileError
-from lifelong.plugins import PluginError
-from lifelong.printing import Terminal
-from lifelong.tasks.task import TaskError
+
+if TYPE_CHECKING:
+    from lifelong.evaluation.runs import Run
 
 _ABOUT = """Networks that keep learning, task after task, and grow only where they must.
-`lifelong COMMAND --help` describes a command, `lifelong --version` prints the version."""
-
-_app = tyro.extras.SubcommandApp()
-_app.command(name="learn")(learn_command)
-_app.command(name="predict")(predict_command)
-_app.command(name="score")(score_command)
-_app.command(name="compare")(compare_command)
-_app.command(name="run")(run_command)
-_app.command(name="list")(list_command)
-_app.command(name="table")(table_command)
-_app.command(name="figure")(figure_command)
-_app.command(name="tune")(tune_command)
-_app.command(name="pack")(pack_command)
-_app.command(name="data")(data_command)
-_app.command(name="reproduce")(reproduce_command)
-_app.command(name="export")(export_command)
-_app.command(name="serve")(serve_command)
+`lifelong COMMAND --help` describes a command, `--version` prints the version."""
 
 
 class UsageError(ValueError):
     """An option value that is not allowed."""
 
 
-@_app.command(name="demo")
 def _demo(
     out: Annotated[Path, arg(metavar="DIR")] = Path("runs/demo"),
     seed: Annotated[int, arg(metavar="N")] = 1,
     tasks: Annotated[int, arg(metavar="N")] = 10,
 ) -> None:
-    """Learn the ten digits one after another with DEN and the baselines, and compare them.
+    """Learn the ten digits with DEN and the baselines, and compare them.
 
-    The baselines are one network per task (DNN-STL), one network for all tasks at once (DNN-MTL),
-    and four that learn task after task as DEN does. The data comes with scikit-learn: no downloads,
-    about a minute. Prints a table, and writes report.html and one file of results per method.
+    The digits are tasks, learned one after another. The baselines are one network per task
+    (DNN-STL), one network for all tasks at once (DNN-MTL), and four that learn task after task
+    as DEN does. The data comes with scikit-learn: no downloads, about a minute. Prints a table,
+    and writes report.html and one file of results per method.
 
     Args:
         out: Directory to write to; created if missing.
@@ -78,26 +61,44 @@ def _demo(
     demo(out, seed=seed, tasks=tasks)
 
 
-@_app.command(name="report")
 def _report(
-    runs: Annotated[tuple[Path, ...], Positional, arg(metavar="RUN...")],
+    runs: Annotated[tuple[Path, ...], Positional, arg(metavar="RUN...")] = (),
     /,
+    compare: Annotated[tuple[Path, Path] | None, arg(metavar="A B")] = None,
     out: Annotated[Path, arg(metavar="FILE")] = Path("report.html"),
 ) -> None:
-    """Write one self-contained HTML report of stored runs or of a saved model.
+    """Write an HTML report of stored runs or of a saved model.
 
-    It shows scores, cost, growth, units that tasks share, drift, and settings. All runs must be on
-    the same tasks; they may differ in method and seed.
+    One file, which loads nothing. It shows scores, cost, growth, units that tasks share, drift,
+    and settings. All runs must be on the same tasks; they may differ in method and seed.
 
     Args:
         runs: Files of stored runs, directories of such files, or the directory of a saved model.
+        compare: Instead show what became better from A to B: two files or directories of runs, or
+            two saved models, with the same tasks and some method in common.
         out: File to write.
     """
-    if not runs:
-        raise UsageError("report needs at least one stored run, or the directory of a saved model")
-    from lifelong.report.page import page
+    if bool(runs) == (compare is not None):
+        raise UsageError(
+            "report needs at least one stored run, or the directory of a saved model; or two of "
+            "these with --compare and nothing else"
+        )
+    import lifelong.learners.registry  # noqa: F401 (the colours of the methods)
+    from lifelong.report import page
 
-    content = page(_stored(runs)).encode()
+    if compare is None:
+        _write_page(page.page(_stored(runs)), out)
+        return
+    names = [path.resolve().stem for path in compare]
+    names = names if names[0] != names[1] else ["first", "second"]
+    sets = {name: _stored((path,)) for name, path in zip(names, compare, strict=True)}
+    _write_page(page.compare(sets), out)
+
+
+def _write_page(text: str, out: Path) -> None:
+    from lifelong.persistence.files import replace_file
+
+    content = text.encode()
     out.parent.mkdir(parents=True, exist_ok=True)
     if out.exists() and not out.is_file():
         out.write_bytes(content)  # a pipe or a device, such as /dev/null: nothing to replace
@@ -106,13 +107,12 @@ def _report(
     say(out.resolve())
 
 
-@_app.command(name="inspect")
 def _inspect(
     model: Annotated[Path, Positional, arg(metavar="MODEL")],
     /,
     json: bool = False,
 ) -> None:
-    """Print the tasks and layers of a saved model, the births of units, and shared units.
+    """Print the tasks and layers of a saved model, and what tasks share.
 
     Of a module that was made to grow: also which groups of units grow, and why others do not.
 
@@ -121,6 +121,7 @@ def _inspect(
         json: Print it as JSON, in the format of a stored run without scores.
     """
     from lifelong.evaluation.measure import is_adapted, model_run, module_report
+    from lifelong.persistence.models import ModelFileError
 
     try:
         run = model_run(model)
@@ -132,6 +133,7 @@ def _inspect(
     if json:
         print_json(run)
         return
+    from lifelong.printing import Terminal
     from lifelong.report.inspection import show
 
     show(run, Terminal())
@@ -143,7 +145,7 @@ def _say_lines(text: str) -> None:
         say(line)
 
 
-def _stored(paths: tuple[Path, ...]) -> tuple[Run, ...]:
+def _stored(paths: tuple[Path, ...]) -> "tuple[Run, ...]":
     from lifelong.evaluation.measure import is_model, model_run
     from lifelong.evaluation.runs import read_runs
 
@@ -158,31 +160,103 @@ def _stored(paths: tuple[Path, ...]) -> tuple[Run, ...]:
     return (model_run(models[0]),)
 
 
+COMMANDS: dict[str, Callable[..., None]] = {
+    "learn": learn_command,
+    "predict": predict_command,
+    "score": score_command,
+    "compare": compare_command,
+    "inspect": _inspect,
+    "report": _report,
+    "export": export_command,
+    "serve": serve_command,
+    "demo": _demo,
+    "list": list_command,
+    "data": data_command,
+    "run": run_command,
+    "table": table_command,
+    "figure": figure_command,
+    "tune": tune_command,
+    "pack": pack_command,
+    "reproduce": reproduce_command,
+}
+
+
 def main(args: Sequence[str] | None = None) -> None:
     """Run the command line. Exit codes: 0 success, 2 wrong usage, 1 any other error to fix."""
     given = list(sys.argv[1:] if args is None else args)
     _require_streams()
     if given == ["--version"]:
-        print(f"lifelong {version('lifelong')}")
+        print_version()
+    elif not given or given in (["--help"], ["-h"]):
+        print(overview(_ABOUT, COMMANDS), end="")
+    else:
+        with _told():
+            _require_command(given[0])
+            _parse(given)
+
+
+def _parse(given: Sequence[str]) -> None:
+    """Let tyro read the arguments and call the command."""
+    name, rest = given[0], given[1:]
+    if name not in COMMANDS:  # an option of tyro's own, such as to write a shell's completion
+        app = tyro.extras.SubcommandApp()
+        for each, command in COMMANDS.items():
+            app.command(name=each)(command)
+        app.cli(prog="lifelong", description=_ABOUT, args=given)
         return
+    parse = partial(tyro.cli, tidy(COMMANDS[name]), prog=f"lifelong {name}", args=rest)
+    config = (tyro.conf.FlagCreatePairsOff,)
+    if not {"--help", "-h"} & set(rest):
+        parse(config=config)
+        return
+    shown = StringIO()
     try:
-        _app.cli(prog="lifelong", description=_ABOUT, args=given)
+        with redirect_stdout(shown):
+            parse(config=config)
+    finally:
+        print(rewrapped(shown.getvalue()), end="")
+
+
+def _require_command(name: str) -> None:
+    if name not in COMMANDS and not name.startswith("-"):
+        from lifelong.plugins import did_you_mean
+
+        hint = did_you_mean(name, COMMANDS)
+        raise UsageError(f"no command {name!r}; {hint}there are {', '.join(COMMANDS)}")
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Errors that the user can fix as one line and an exit code."""
+    try:
+        yield
     except UsageError as error:
         _stop(str(error), 2)
     except Refusal as refusal:
         _stop(str(refusal), refusal.code)
-    except (
-        BrokenPipeError
-    ):  # the reader of the output is gone (as with `| head`): nothing to report
+    except BrokenPipeError:  # the reader of the output is gone (as with `| head`)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
         _stop(f"{error.strerror or error}{where}", 1)
-    except (TaskError, RunError, ModelFileError, MissingExtraError, PluginError) as error:
-        _stop(str(error), 1)
     except KeyboardInterrupt:
         _stop("stopped; nothing was written", 130)
+    except Exception as error:
+        if not isinstance(error, _errors_to_tell()):
+            raise
+        _stop(str(error), 1)
+
+
+def _errors_to_tell() -> tuple[type[Exception], ...]:
+    """Imported only when there is an error, since most of them come with torch."""
+    from lifelong.evaluation.runs import RunError
+    from lifelong.extras import MissingExtraError
+    from lifelong.persistence.models import ModelFileError
+    from lifelong.plugins import PluginError
+    from lifelong.tasks.task import TaskError
+
+    return TaskError, RunError, ModelFileError, MissingExtraError, PluginError
 
 
 def _require_streams() -> None:

@@ -47,12 +47,12 @@ def run_command(
     where: On = HERE,
     json: bool = False,
 ) -> None:
-    """Make the runs of a recipe and store them; `lifelong list` names the recipes.
+    """Make the runs of a recipe and store them.
 
-    Stored runs are not repeated. After Ctrl-C or a kill, the same command resumes. A run that fails
-    is recorded and the others continue; the exit code is then 1. Started by `torchrun
-    --nproc-per-node N -m lifelong run ...`, N processes make each run together, on parts of its
-    rows.
+    `lifelong list` names the recipes. Stored runs are not repeated. After Ctrl-C or a kill, the
+    same command resumes. A run that fails is recorded and the others continue; the exit code is
+    then 1. Started by `torchrun --nproc-per-node N -m lifelong run ...`, N processes make each run
+    together, on parts of its rows.
 
     Args:
         recipe: Name of the recipe, such as figure3-variation; or "family" for all that compare
@@ -134,7 +134,7 @@ def tune_command(
     where: On = HERE,
     json: bool = False,
 ) -> None:
-    """Tune the settings of methods on validation data; the recipes use the chosen settings.
+    """Tune the settings of methods on validation data, for the recipes.
 
     Every method gets the same number of trials, the first with its defaults, on the first tasks of
     its stream, on seeds that are not reported. After Ctrl-C the same command resumes.

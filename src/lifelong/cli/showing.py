@@ -125,7 +125,9 @@ def figure_command(
     to: Annotated[Path | None, arg(metavar="DIR")] = None,
     formats: Annotated[tuple[str, ...], arg(metavar="png|svg|pdf|csv")] = FORMATS,
 ) -> None:
-    """Draw the figure of a recipe from its stored runs: means and standard errors over seeds.
+    """Draw the figure of a recipe from its stored runs.
+
+    It shows means and standard errors over seeds.
 
     Args:
         recipe: Name of the recipe.
@@ -171,9 +173,10 @@ def reproduce_command(
     where: On = HERE,
     json: bool = False,
 ) -> None:
-    """Make figures, summary.json and REPRODUCTION.md from the stored runs of all recipes.
+    """Make figures and REPRODUCTION.md from all stored runs.
 
-    Each claim of the paper gets a verdict; a claim without runs is "not measured".
+    Also makes summary.json. Each claim of the paper gets a verdict; a claim without runs is
+    "not measured".
 
     Args:
         out: Directory in which `lifelong run` stored the runs; summary and figures go there too.

@@ -55,10 +55,10 @@ def learn_command(
     seed: Annotated[int | None, arg(metavar="N")] = None,
     json: bool = False,
 ) -> None:
-    """Learn a table as the next task of a model; makes the model if it is not there.
+    """Learn a table as the next task of a model.
 
-    After Ctrl-C or a kill, the same command resumes. Of a file with more than --most-rows rows, as
-    many are drawn.
+    Makes the model if it is not there. After Ctrl-C or a kill, the same command resumes. Of a
+    file with more than --most-rows rows, as many are drawn.
 
     Args:
         model: Directory of the model.
@@ -120,7 +120,7 @@ def predict_command(
     task: TaskName = None,
     json: bool = False,
 ) -> None:
-    """Write the rows of a table with their answers, whatever the size of the file.
+    """Write the rows of a table with their answers, of any number of rows.
 
     Args:
         model: Directory of the model.
@@ -152,7 +152,7 @@ def score_command(
     task: TaskName = None,
     json: bool = False,
 ) -> None:
-    """Score a model on a table: AUROC, accuracy and confusion, or R2 and RMSE.
+    """Score a model on a table: AUROC and accuracy, or R2 and RMSE.
 
     Args:
         model: Directory of the model.
@@ -190,9 +190,10 @@ def compare_command(
     where: On = HERE,
     json: bool = False,
 ) -> None:
-    """Compare methods on own data: each value of a column is a task, learned one after another.
+    """Compare methods on own data, where a column tells the tasks.
 
-    Stored runs are not repeated. After Ctrl-C or a kill, the same command resumes.
+    Each value of that column is a task, learned one after another. Stored runs are not
+    repeated. After Ctrl-C or a kill, the same command resumes.
 
     Args:
         file: A .csv, .tsv, .parquet, .arrow, .feather or .npz file.

@@ -333,6 +333,18 @@ def _found(job: Job, row: Method, working: Path) -> tuple[Learner[Any], ResultMa
     return (learner, results) if learner.tasks == results.tasks else None
 
 
+def tasks_done(job: Job) -> int:
+    """How many tasks an earlier attempt at this run has learned, which this one goes on from."""
+    file = job.places.working(job.configuration) / PROGRESS
+    try:
+        progress = msgspec.json.decode(file.read_bytes(), type=_Progress)
+        if progress.key != job.configuration.key:
+            return 0
+        return len(ResultMatrix.from_json(bytes(progress.results)).tasks)
+    except (FileNotFoundError, msgspec.MsgspecError, ResultError):
+        return 0
+
+
 def _write_progress(
     configuration: Configuration, learner: Learner[Any], results: ResultMatrix, working: Path
 ) -> None:

@@ -1,6 +1,7 @@
 """Make the runs of a recipe that are not stored yet, in parallel."""
 
 import platform
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from rich.progress import (
 
 from lifelong.evaluation.measure import versions
 from lifelong.evaluation.runs import Summary
+from lifelong.experiments.durations import Durations, in_words
 from lifelong.experiments.engines import (
     DEFAULT,
     LOCAL,
@@ -33,7 +35,7 @@ from lifelong.experiments.engines import (
     WorkerEvent,
     run_jobs,
 )
-from lifelong.experiments.perform import Job, keep
+from lifelong.experiments.perform import Job, keep, tasks_done
 from lifelong.experiments.recipes import Recipe
 from lifelong.experiments.shared import SharedStore
 from lifelong.experiments.stored import (
@@ -104,13 +106,38 @@ def run(
         SharedStore(store).refresh(out)
     missing = [job for job in jobs if not _there(job, counts, console)]
     if counts.there:
-        console.print(f"{len(counts.there)} of {len(jobs)} runs are there already.")
+        _say(console, f"{len(counts.there)} of {len(jobs)} runs are there already.")
     if missing:
+        _foretell(missing, _at_once(engine, resources), console)
         with _shown(console, len(missing)) as show:
             for event in run_jobs(missing, engine, resources):
                 _note(event, counts)
                 show(event)
     return counts
+
+
+def _at_once(engine: Engine, resources: Resources) -> int | None:
+    """How many runs are made at once; None if only the cluster knows."""
+    if resources.jobs is not None:
+        return resources.jobs
+    return os.cpu_count() or 1 if engine is LOCAL else None
+
+
+def _foretell(missing: Sequence[Job], at_once: int | None, console: Console) -> None:
+    """What earlier attempts have left to go on from, and how long it will take."""
+    for job in missing:
+        if done := tasks_done(job):
+            total = job.configuration.tasks
+            _say(console, f"{job}: goes on after {done} of {total} tasks")
+    expected = Durations(missing[0].out).expected(job.configuration for job in missing)
+    runs = f"{len(missing)} run{'s' if len(missing) > 1 else ''} to make"
+    if not expected.known:
+        _say(console, f"{runs}; none like them is stored, so that how long they take is unknown.")
+        return
+    about = in_words(expected.seconds / min(at_once or 1, len(missing)))
+    of = "" if expected.known == len(missing) else f", counting the {expected.known} that are known"
+    how = f"{at_once} at a time: about {about}" if at_once else f"about {about} one after another"
+    _say(console, f"{runs}, {how}, by what stored ones took{of}.")
 
 
 def in_a_line(s: Summary) -> str:
@@ -166,6 +193,7 @@ def _shown(console: Console, runs: int) -> Iterator["_Display"]:
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
+        TextColumn("left"),
         TimeRemainingColumn(),
         TextColumn("{task.fields[doing]}", markup=False),
     )

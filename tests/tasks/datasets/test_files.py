@@ -64,7 +64,7 @@ def test_a_file_absent_at_the_publishers_is_named_with_its_place(site, tmp_path)
     gone = Remote(f"{site.url}/gone.bin", "md5:" + "0" * 32)
     with pytest.raises(DataError, match=r"set needs gone.bin in .*data, and could not .*404") as e:
         fetch("set", tmp_path / "data", "gone.bin", gone)
-    for help_ in ("Put the files there", "data_dir=", "--data-dir", "$LIFELONG_DATA", "'digits'"):
+    for help_ in ("Put the files there", "data_dir=", "$LIFELONG_DATA", "'digits'"):
         assert help_ in str(e.value)
     assert list((tmp_path / "data").iterdir()) == []
 

@@ -15,13 +15,29 @@ from lifelong.tasks.task import TaskError
 def test_small_files_become_ten_tasks(mnist_dir):
     stream = load("mnist", seed=1, data_dir=mnist_dir, valid=50)
     assert sorted(stream.names) == [f"digit {digit}" for digit in range(10)]
-    assert "original files" in stream.source
+    assert stream.source.startswith("files in the place of MNIST's (not the published train-images")
     for task in stream:
         assert (len(task.train), len(task.valid), len(task.test)) == (350, 50, 200)
         assert (task.train.y.sum(), task.valid.y.sum(), task.test.y.sum()) == (35, 5, 20)
         assert task.shape == (784,)
     assert abs(task.train.x.mean()) < 1e-5
     assert abs(task.train.x.std() - 1) < 1e-3
+
+
+def test_only_files_with_the_published_hashes_are_original(mnist_dir, monkeypatch):
+    contents = {
+        path.stem: hashlib.sha256(gzip.decompress(path.read_bytes())).hexdigest()
+        for path in (mnist_dir / "mnist").iterdir()
+    }
+    monkeypatch.setattr(mnist, "CONTENTS", contents)
+    assert mnist.source(mnist_dir) == "MNIST, original files"
+    stream = load("permuted-mnist", data_dir=mnist_dir, valid=50)
+    assert stream.source == "MNIST, original files, pixels permuted"
+    labels = mnist_dir / "mnist" / "t10k-labels-idx1-ubyte.gz"
+    changed = bytearray(gzip.decompress(labels.read_bytes()))
+    changed[-1] = (changed[-1] + 1) % 10
+    labels.write_bytes(gzip.compress(bytes(changed)))
+    assert "not the published t10k-labels" in mnist.source(mnist_dir)
 
 
 def test_pixels_stay_with_their_labels(mnist_dir):

@@ -128,7 +128,7 @@ def test_the_files_of_2007_are_used_where_they_are_present(tmp_path, kind):
     train = write_amat(tmp_path / "mnist-variation" / train_name, 60)
     test = write_amat(tmp_path / "mnist-variation" / test_name, 90)
     stream = load("mnist-variation", data_dir=tmp_path, variation=kind, per_class=(8, 2, 5))
-    assert "original files of 2007" in stream.source
+    assert ", files of 2007" in stream.source
     assert not stream.look_alike
     task = stream["digit 3"]
     assert (len(task.train), len(task.valid), len(task.test)) == (80, 20, 50)

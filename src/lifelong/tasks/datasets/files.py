@@ -23,6 +23,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from lifelong.extras import require_extra
 
 VARIABLE = "LIFELONG_DATA"
+OR_ARGUMENT = " or with data_dir="  # a command line replaces it by an option of its own, if any
 # Bytes that a packed file may become: so many of each of its own, where that is more than a few
 # millions (small files of a few labels shrink a lot), and so many whatever its size. Images and
 # features become about 5 of 1; deflate could make 1,000.
@@ -126,8 +127,8 @@ def readable(path: Path) -> Iterator[None]:
 def absent(data_set: str, directory: Path, names: list[str], why: str) -> DataError:
     """The error for files that are neither present nor downloadable."""
     return DataError(
-        f"{data_set} needs {', '.join(names)} in {directory}, {why}. Put the files there, or give "
-        f"another data directory with data_dir= (--data-dir) or ${VARIABLE}. "
+        f"{data_set} needs {', '.join(names)} in {directory}, {why}. Put the files there, or name "
+        f"another data directory in ${VARIABLE}{OR_ARGUMENT}. "
         "The data set 'digits' needs no files."
     )
 
@@ -138,8 +139,8 @@ def _download(data_set: str, directory: Path, name: str, remote: Remote, wanted:
         require_writable(directory)
     except OSError as error:
         raise DataError(
-            f"{data_set}: cannot write downloaded files to {directory} ({error}). Give a directory "
-            f"that can be written with data_dir= (--data-dir) or ${VARIABLE}."
+            f"{data_set}: cannot write downloaded files to {directory} ({error}). Name a directory "
+            f"that can be written in ${VARIABLE}{OR_ARGUMENT}."
         ) from error
     try:
         with _Bar(name) as bar:
@@ -153,15 +154,29 @@ def _download(data_set: str, directory: Path, name: str, remote: Remote, wanted:
             f"({error})"
         ) from error
     except OSError as error:  # includes the exceptions of requests
-        why = f"and could not be downloaded from {remote.url} ({error})"
+        why = f"and could not be downloaded from {remote.url}: {_reason(error)}"
         raise absent(data_set, directory, wanted, why) from error
     return Path(got)
+
+
+def _reason(error: OSError) -> str:
+    """Why a download failed; of a chain of causes, as libraries tell it, only what it means."""
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if status is not None:
+        return f"the server answered with status {status}"
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    if "Timeout" in kinds or "TimeoutError" in kinds:
+        return "the server did not answer in time"
+    if "RequestException" in kinds or "ConnectionError" in kinds:
+        return "the server cannot be reached from here"
+    return error.strerror or str(error)
 
 
 def _pooch() -> ModuleType:
     require_extra("pooch", extra="data")
     import pooch
 
+    pooch.get_logger().setLevel("WARNING")  # a progress bar tells what it would log
     return cast(ModuleType, pooch)
 
 

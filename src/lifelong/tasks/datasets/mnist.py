@@ -5,9 +5,11 @@ pixels at the border are nearly constant, and their own deviation would scale th
 """
 
 import gzip
+import hashlib
 import math
 import os
 import zlib
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -44,6 +46,13 @@ FILES = {
     "t10k-images-idx3-ubyte": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
     "t10k-labels-idx1-ubyte": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
 }
+# The same of the files within, which people keep unpacked or packed anew.
+CONTENTS = {
+    "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+    "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+}
 UNSIGNED_BYTE = 0x08  # the idx format's code for the type of its numbers
 
 
@@ -63,7 +72,7 @@ def mnist(
         seed=seed,
         order=order,
         standardise="whole",
-        source="MNIST, original files",
+        source=source(data_dir),
         prefix="digit ",
     )
 
@@ -90,7 +99,7 @@ def permuted_mnist(
         seed=seed,
         keep_first=keep_first,
         standardise=standardise,
-        source="MNIST, original files, pixels permuted",
+        source=f"{source(data_dir)}, pixels permuted",
     )
 
 
@@ -117,9 +126,28 @@ def split_mnist(
         kind=Kind.CLASSES,
         order=order,
         standardise=standardise,
-        source="MNIST, original files, in pairs of digits",
+        source=f"{source(data_dir)}, in pairs of digits",
         scenario=scenario,
     )
+
+
+def source(data_dir: str | os.PathLike[str] | None = None) -> str:
+    """What the files are: MNIST's own only if their contents have the published hashes."""
+    directory = data_directory(data_dir) / "mnist"
+    for name, published in CONTENTS.items():
+        path = _locate(directory, name)
+        if _digest(path, path.stat().st_mtime_ns, path.stat().st_size) != published:
+            return f"files in the place of MNIST's (not the published {name})"
+    return "MNIST, original files"
+
+
+@lru_cache(maxsize=64)
+def _digest(path: Path, _written: int, _size: int) -> str:
+    digest = hashlib.sha256()
+    with readable(path), _opened(path) as stream:
+        while content := _read(path, stream, 1 << 20):
+            digest.update(content)
+    return digest.hexdigest()
 
 
 def read_mnist(

@@ -75,7 +75,7 @@ def mnist_variation(
         x, y = np.concatenate([train_x, test_x]), np.concatenate([train_y, test_y])
         sizes = per_class or _affordable(y)
         splits = split_table(x, y, sizes, seed=seed)
-        source = f"MNIST-Variation ({variation}), original files of 2007"
+        source = f"MNIST-Variation ({variation}), files of 2007"
     else:
         sizes = per_class or PAPER
         splits = _look_alike_splits(data_dir, variation, sizes, seed)
