@@ -24,7 +24,7 @@ def _helped(capsys, *arguments):
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"]])
 def test_one_line_per_command(capsys, arguments):
     cli.main(arguments)
     lines = capsys.readouterr().out.splitlines()

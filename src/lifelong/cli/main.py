@@ -187,8 +187,11 @@ def main(args: Sequence[str] | None = None) -> None:
     _require_streams()
     if given == ["--version"]:
         print_version()
-    elif not given or given in (["--help"], ["-h"]):
+    elif given in (["--help"], ["-h"]):
         print(overview(_ABOUT, COMMANDS), end="")
+    elif not given:
+        print(overview(_ABOUT, COMMANDS), file=sys.stderr)
+        _stop("say which command", 2)
     else:
         with _told():
             _require_command(given[0])
