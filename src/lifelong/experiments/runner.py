@@ -1,7 +1,7 @@
 """Make the runs of a recipe that are not stored yet, in parallel."""
 
-import platform
 import os
+import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
