@@ -9,6 +9,7 @@ from tiny import job
 
 from lifelong.evaluation.measure import no_progress
 from lifelong.experiments.durations import Durations, in_words
+from lifelong.experiments.engines import Resources
 from lifelong.experiments.pack import pack
 from lifelong.experiments.perform import perform, tasks_done
 from lifelong.experiments.runner import run
@@ -66,7 +67,7 @@ def test_a_run_tells_how_long_it_will_take_and_what_it_goes_on_from(tmp_path):
         perform(begun, kill)
     assert tasks_done(begun) == 1
     said = io.StringIO()
-    run([begun], workers=1, console=Terminal(file=said))
+    run([begun], resources=Resources(jobs=1), console=Terminal(file=said))
     told = said.getvalue()
     assert f"{begun}: goes on after 1 of 2 tasks" in told
     assert "1 run to make; none like them is stored" in told
@@ -74,6 +75,6 @@ def test_a_run_tells_how_long_it_will_take_and_what_it_goes_on_from(tmp_path):
     later = job(tmp_path, "DNN", tasks=2, mu=0.3)
     perform(begun, no_progress)
     said = io.StringIO()
-    run([begun, later], workers=1, console=Terminal(file=said))
+    run([begun, later], resources=Resources(jobs=1), console=Terminal(file=said))
     assert "1 of 2 runs are there already" in said.getvalue()
     assert "1 run to make, 1 at a time: about 1 s, by what stored ones took." in said.getvalue()

@@ -4,7 +4,7 @@ import inspect
 import shutil
 import textwrap
 from collections.abc import Callable, Mapping
-from dataclasses import is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from tyro.conf import arg
@@ -37,11 +37,23 @@ def tidy(command: Callable[..., None]) -> Callable[..., None]:
     """Prepare a command for tyro: no hint at a default of nothing, no breaks in sentences."""
     hints = get_type_hints(command, include_extras=True)
     for name, parameter in inspect.signature(command).parameters.items():
+        if is_dataclass(group := _kind(hints[name])):
+            _tidy_group(group)
+            continue
         required = parameter.default is parameter.empty
         if _nothing(parameter.default) or (required and get_origin(_kind(hints[name])) is tuple):
             command.__annotations__[name] = _without_hint(hints[name])
     command.__doc__ = _joined(inspect.getdoc(command) or "")
     return command
+
+
+def _tidy_group(group: Any) -> None:
+    """The same for options that commands share."""
+    hints = get_type_hints(group, include_extras=True)
+    for field in fields(group):
+        if _nothing(field.default):
+            group.__annotations__[field.name] = _without_hint(hints[field.name])
+    group.__doc__ = _joined(inspect.getdoc(group) or "")
 
 
 def rewrapped(text: str) -> str:

@@ -107,7 +107,7 @@ def run(
     if counts.there:
         _say(console, f"{len(counts.there)} of {len(jobs)} runs are there already.")
     if missing:
-        _foretell(missing, resources.at_once, console)
+        _foretell(missing, _at_once(engine, resources), console)
         with _shown(console, len(missing)) as show:
             for event in run_jobs(missing, engine, resources):
                 _note(event, counts)
@@ -115,7 +115,12 @@ def run(
     return counts
 
 
-def _foretell(missing: Sequence[Job], workers: int, console: Console) -> None:
+def _at_once(engine: Engine, resources: Resources) -> int | None:
+    """How many runs are made at once; None if only the cluster knows."""
+    return resources.at_once if engine is LOCAL else resources.jobs
+
+
+def _foretell(missing: Sequence[Job], at_once: int | None, console: Console) -> None:
     """What earlier attempts have left to go on from, and how long it will take."""
     for job in missing:
         if done := tasks_done(job):
@@ -126,9 +131,10 @@ def _foretell(missing: Sequence[Job], workers: int, console: Console) -> None:
     if not expected.known:
         _say(console, f"{runs}; none like them is stored, so that how long they take is unknown.")
         return
-    about = in_words(expected.seconds / min(workers, len(missing)))
+    about = in_words(expected.seconds / min(at_once or 1, len(missing)))
     of = "" if expected.known == len(missing) else f", counting the {expected.known} that are known"
-    _say(console, f"{runs}, {workers} at a time: about {about}, by what stored ones took{of}.")
+    how = f"{at_once} at a time: about {about}" if at_once else f"about {about} one after another"
+    _say(console, f"{runs}, {how}, by what stored ones took{of}.")
 
 
 def in_a_line(s: Summary) -> str:
