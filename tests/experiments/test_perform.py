@@ -122,6 +122,21 @@ def test_a_run_that_another_process_makes_is_left_to_it(tmp_path):
         perform(job(tmp_path, "DNN"))
 
 
+def test_a_run_that_another_process_ends_meanwhile_is_found(tmp_path, monkeypatch):
+    plain, places = performing.directory_lock, RunPaths(tmp_path)
+
+    def late(working, patience=10.0):
+        if working == places.working(configuration("DNN")) and not made:
+            made.append(True)
+            monkeypatch.setattr(performing, "directory_lock", plain)
+            perform(job(tmp_path, "DNN"))  # and its directory is removed
+        return plain(working, patience)
+
+    made: list[bool] = []
+    monkeypatch.setattr(performing, "directory_lock", late)
+    assert perform(job(tmp_path, "DNN")) == find(places, configuration("DNN"))
+
+
 def test_capacity_is_counted_against_the_base_network(tmp_path):
     base, double = (perform(job(tmp_path, "DNN-MTL", scale=scale)) for scale in (1.0, 2.0))
     assert base.run.summary.capacity == 1.0

@@ -47,7 +47,7 @@ def torture(kind: str, kills: int, seed: int = 0, tasks: int = 3) -> dict[str, i
         with tempfile.TemporaryDirectory() as place:
             jobs = _jobs(Path(place), kind, study, tasks)
             total += _study(jobs, Path(place), chance, kills - total["killed"])
-    return {"store": kind, **dict.fromkeys(("lost", "doubled", "different"), 0), **total}  # type: ignore[dict-item]
+    return {"store": kind, **dict.fromkeys(("lost", "doubled", "different", "crashed"), 0), **total}  # type: ignore[dict-item]
 
 
 def _jobs(place: Path, kind: str, seed: int, tasks: int) -> list[Job]:
@@ -68,10 +68,12 @@ def _study(jobs: Sequence[Job], place: Path, chance: random.Random, kills: int) 
             workers[number].join()
             workers[number] = _worker(jobs, place)
             killed += 1
+    crashed = sum(worker.exitcode != 0 for worker in workers)  # by itself: none is killed any more
     stored = Counter((place / "ledger").read_text().split())
     found = {each.configuration.key: _found(each) for each in jobs}
     return Counter(
         killed=killed,
+        crashed=crashed,
         runs=len(jobs),
         lost=sum(run is None for run in found.values()),
         doubled=sum(count > 1 for count in stored.values()),

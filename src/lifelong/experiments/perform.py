@@ -47,6 +47,7 @@ from lifelong.training.ranks import Parallel, ranks_for
 
 PROGRESS, TRAININGS = "progress.json", "trainings"
 SIGN = "sign.json"
+_TRIES = 20  # to lock a directory that others remove
 _AFTERWARDS = ("shrink", "perturb")  # settings of finetuning only: not part of DEN's run
 
 
@@ -94,7 +95,6 @@ def perform(job: Job, progress: ProgressCallback = no_progress, patience: float 
 def _in_directory(job: Job, progress: ProgressCallback, patience: float) -> StoredRun:
     places, configuration = job.places, job.configuration
     working = places.working(configuration)
-    make_directory(working)
 
     def told(method: str, what: str, done: int) -> None:
         _give_sign(working, what, done)
@@ -173,12 +173,18 @@ def _give_sign(working: Path, what: str, done: int) -> None:
 @contextmanager
 def _alone(working: Path, patience: float) -> Iterator[None]:
     with ExitStack() as held:
-        try:
-            held.enter_context(directory_lock(working, patience=patience))
-        except OSError as error:
-            if error.errno != errno.EBUSY:
-                raise
-            raise RunLocked("another process is making this run") from error
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                make_directory(working)
+                held.enter_context(directory_lock(working, patience=patience))
+                break
+            except FileNotFoundError:  # who made the run has just ended, and removed the directory
+                if not tries_left:
+                    raise
+            except OSError as error:
+                if error.errno != errno.EBUSY:
+                    raise
+                raise RunLocked("another process is making this run") from error
         yield
 
 

@@ -223,7 +223,7 @@ class SharedStore:
             self._make_parents(name)
             with self._files.open(self._at(name), "xb") as stream:
                 stream.write(msgspec.json.encode(Sign.here()))
-        except FileExistsError:  # another one was faster
+        except (FileExistsError, FileNotFoundError):  # another one was faster, or has just ended
             return None
         return Claim(self, configuration, last + 1)
 
