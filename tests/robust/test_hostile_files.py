@@ -416,7 +416,7 @@ def saved(path, name, **settings):
         for task in tasks:
             learner.learn(task)
     learner.save(path)
-    return path
+    return in_one_file(path)
 
 
 def use(path, elsewhere):
