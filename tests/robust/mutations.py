@@ -296,7 +296,7 @@ def _relinked(chain: list[bytes]) -> tuple[Files, Any]:
     """The segments with right checksums of those before them, as far as they can be read."""
     files, before = {}, None
     for segment in chain:
-        with contextlib.suppress(TensorFileError, KeyError, ValueError, AttributeError):
+        with contextlib.suppress(TensorFileError, KeyError, ValueError, RecursionError):
             tensors, facts = _about(segment)
             if isinstance(facts, dict) and facts.get("before", 0) != before:
                 facts["before"] = before
