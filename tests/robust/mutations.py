@@ -246,7 +246,7 @@ def reseal_model(files: Files, draw: random.Random) -> Files:
     chain = _chain(files, manifest)
     part = draw.randrange(4) if chain else draw.randrange(2)
     if part == 0:
-        shared = draw.choice([_header_mutated, _some_flipped])(shared, draw)
+        shared = _tensors_mutated(shared, draw)
     elif part == 1 or draw.random() < 0.2:
         manifest = json_mutated(manifest, draw)
     if part >= 2:
@@ -285,8 +285,8 @@ def _about(segment: bytes) -> tuple[dict[str, torch.Tensor], Any]:
 
 
 def _segment_mutated(segment: bytes, draw: random.Random) -> bytes:
-    if draw.random() < 0.3:
-        return draw.choice([_header_mutated, _some_flipped])(segment, draw)
+    if draw.random() < 0.5:
+        return _tensors_mutated(segment, draw)
     tensors, facts = _about(segment)
     text = _as_text(json_mutated(facts, draw), draw)
     return packed({**tensors, "about": torch.frombuffer(bytearray(text), dtype=torch.uint8)})
@@ -400,11 +400,52 @@ def reseal_checkpoint(files: Files, draw: random.Random) -> Files:
 
 def _page_mutated(files: Files, index: Any, draw: random.Random) -> Files:
     name = next(name for name in files if name != FILE)
-    change = draw.choice([_header_mutated, _some_flipped])
-    content = change(files[name], draw)
+    content = _tensors_mutated(files[name], draw)
     index["entries"][0] |= {"tensors": digest(content), "bytes": len(content)}
     sealed = msgspec.convert(index, journal._Index).sealed()
     return {FILE: msgspec.json.encode(sealed), f"training-{digest(content)}.safetensors": content}
+
+
+def _tensors_mutated(content: bytes, draw: random.Random) -> bytes:
+    """Of safetensors: the header, or one of the tensors."""
+    way = draw.randrange(8)
+    if way < 2:
+        return draw.choice([_header_mutated, _some_flipped])(content, draw)
+    tensors = unpacked(content)
+    names = sorted(tensors.keys() - {"about"})
+    if not names:
+        return content
+    name = draw.choice(names)
+    if way == 2:
+        tensors[draw.choice([*names, "", "task/3/head.bias", f"{name}x"])] = tensors.pop(name)
+    elif way == 3:
+        del tensors[name]
+    else:
+        tensors[name] = _tensor_mutated(tensors[name], draw)
+    return packed(tensors)
+
+
+def _tensor_mutated(tensor: torch.Tensor, draw: random.Random) -> torch.Tensor:
+    """Another shape, another type, or other numbers."""
+    way = draw.randrange(6)
+    if way == 0 and tensor.ndim:
+        return tensor[: draw.randrange(len(tensor) + 1)]
+    if way == 1 and tensor.ndim:
+        return torch.cat([tensor, tensor[: draw.choice([1, 2])]])
+    if way == 2 and tensor.ndim:
+        return draw.choice([tensor.reshape(-1), tensor[None], tensor.movedim(0, -1)])
+    if way == 3:
+        types = [torch.float64, torch.float16, torch.int64, torch.uint8, torch.bool]
+        return tensor.to(draw.choice(types))
+    filled = tensor.clone()
+    numbers = [0, 1, 2, 3, 255, -1, 1e-40, 1e30, -3e38, float("nan"), float("inf")]
+    if filled.numel():
+        place = draw.choice([slice(None), draw.randrange(filled.numel())])
+        number = draw.choice(numbers)
+        if not filled.is_floating_point():
+            number = draw.choice([0, 1, 2, 255])
+        filled.view(-1)[place] = number
+    return filled
 
 
 def _header_mutated(content: bytes, draw: random.Random) -> bytes:
