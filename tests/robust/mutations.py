@@ -393,7 +393,7 @@ def reseal_checkpoint(files: Files, draw: random.Random) -> Files:
     if draw.random() < 0.4:
         return _page_mutated(files, index, draw)
     index = json_mutated(index, draw)
-    with contextlib.suppress(msgspec.MsgspecError):
+    with contextlib.suppress(msgspec.MsgspecError, UnicodeEncodeError):
         index = msgspec.to_builtins(msgspec.convert(index, journal._Index).sealed())
     return {**files, FILE: json.dumps(index).encode()}
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar, final
 import numpy as np
 
 T = TypeVar("T")
+MOST = 1e15  # of a setting: the product of two of them is a number in float32
 
 
 class SettingError(ValueError):
@@ -22,6 +23,8 @@ def require(name: str, value: float, allowed: str, holds: Callable[[float], bool
     # Compared and not converted: a whole number may be larger than any float.
     if not number or not abs(value) <= sys.float_info.max or not holds(value):
         raise SettingError(f"{name} must be {allowed} and finite, not {value!r}")
+    if abs(value) > MOST:
+        raise SettingError(f"{name} must be {allowed} and at most {MOST:g}, not {value!r}")
 
 
 def plain_numbers(settings: object) -> None:
