@@ -1,11 +1,12 @@
-"""Damage model directories, checkpoints and data files in every way that comes to mind.
+"""Damage models, checkpoints, runs and data files in every way that comes to mind.
 
     python tests/robust/mutations.py --count 100000 > results/robustness/mutations.json
 
 Each case is one mutation of a good file or directory, drawn from its number. What reads it must say
 what is wrong with a documented error, or give what a good file gives: the identical model where
-checksums tell, else something that can be used. Memory and time are limited, and nothing outside of
-the directory may be touched.
+checksums tell, else one with which all can be done that is done with a model. A case may take 5
+seconds of the processor and 1 GiB of memory, and nothing outside of the directory may be touched.
+Cases run in batches, each in a process of its own, so that one that ends its process is found.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import contextlib
 import gzip
 import io
 import json
+import multiprocessing
 import platform
 import random
 import resource
@@ -24,6 +26,7 @@ import tempfile
 import time
 import traceback
 import warnings
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -35,15 +38,25 @@ import child
 import msgspec
 import numpy as np
 import torch
+from rich.console import Console
+from torch import nn
+from using import QUICK, use
 
+from lifelong.estimator import LifelongClassifier, LifelongRegressor
+from lifelong.evaluation.measure import model_run
+from lifelong.evaluation.runs import RunError, read_runs
 from lifelong.learners.base import Learner
-from lifelong.learners.baselines import EWC, EWCSettings
+from lifelong.learners.baselines import Joint
 from lifelong.learners.den import DEN
+from lifelong.learners.registry import METHODS
+from lifelong.networks.adapted import adapt
 from lifelong.networks.sequential import convnet, mlp
+from lifelong.networks.traced.architecture import grow
 from lifelong.persistence import checkpoint as journal
 from lifelong.persistence.checkpoint import FILE, CheckpointError
-from lifelong.persistence.files import LOCK, TensorFileError, digest, unpacked
-from lifelong.persistence.models import MANIFEST, Manifest, ModelFileError
+from lifelong.persistence.files import LOCK, TensorFileError, digest, packed, unpacked
+from lifelong.persistence.models import MANIFEST, ModelFileError
+from lifelong.report.inspection import show
 from lifelong.tasks.datasets.awa import AWA2, CLASSES, DECAF, FEATURES, LABELS, awa
 from lifelong.tasks.datasets.cifar100 import ROW, read_bin
 from lifelong.tasks.datasets.features import features, read_npz
@@ -51,34 +64,40 @@ from lifelong.tasks.datasets.files import DataError
 from lifelong.tasks.datasets.mnist import read_idx
 from lifelong.tasks.datasets.variation import read_amat
 from lifelong.tasks.task import Task, TaskError
-from lifelong.training.budget import Budget
+from lifelong.training.budget import SettingError
 from lifelong.training.loop import TrainingError
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from older_models import in_one_file
 
 Files: TypeAlias = dict[str, bytes]
+Reseal: TypeAlias = Callable[[Files, random.Random], Files]
 MEMORY = 1 << 30  # bytes that reading may take on top of what the process has
-SECONDS = 10  # that one case may take
-QUICK = Budget(steps=20, batch_size=32, check_every=5, patience=1)
+SECONDS = 5  # of the processor, that one case may take
+BATCH = 250  # cases in one process
+USED = (TaskError, TrainingError, SettingError)  # by which a user may be told why not
 HOSTILE: tuple[Any, ...] = (
-    None, True, -1, 0, 1, 2, 255, 2**31, 2**63, 2**64, 10**30, -0.0, 1e-320, 1e308, "", "x" * 999,
-    "../../../etc/passwd", "/dev/zero", "\x00", "head", [], {}, [[]], {"": {}}, [0] * 500,
+    None, True, -1, 0, 1, 2, 255, 2**31, 2**63, 2**64, 10**30, 10**400, -(2**62), -0.0, 1e-320,
+    1e39, 1e308, "", "x" * 999, "../../../etc/passwd", "/dev/zero", "\x00", "\x1b]0;x\x07",
+    "\ud800", "head", [], {}, [[]], {"": {}}, [0] * 500,
 )  # fmt: skip
 
 
-class Hang(Exception):
-    """A case that took too long."""
+class Hang(BaseException):
+    """A case that took too long: not an error that a reader could take for one of its own."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """Good files, what reads them, and the errors by which it may refuse."""
+    """Good files, what reads them, and the errors by which it may refuse.
+
+    What `read` returns is what a user then does with it, if there is anything.
+    """
 
     files: Files
-    read: Callable[[Path, bool], object]
+    read: Callable[[Path, bool], Callable[[], None] | None]
     errors: tuple[type[Exception], ...]
-    reseal: Callable[[Files, random.Random], Files] | None = None
+    reseal: Reseal | None = None
 
 
 # ---- mutations of bytes
@@ -106,6 +125,10 @@ def _flipped(content: bytearray, draw: random.Random) -> bytes:
         if content:
             content[_place(content, draw)] ^= 1 << draw.randrange(8)
     return bytes(content)
+
+
+def _some_flipped(content: bytes, draw: random.Random) -> bytes:
+    return _flipped(bytearray(content), draw)
 
 
 def _overwritten(content: bytearray, draw: random.Random) -> bytes:
@@ -184,8 +207,11 @@ def json_mutated(value: Any, draw: random.Random) -> Any:
     branch = value[draw.choice(sorted(value))] if isinstance(value, dict) else value
     within = list(_places(branch)) if isinstance(branch, dict | list) else []
     holder, key = draw.choice(within if within and draw.random() < 0.8 else places)
-    way = draw.randrange(7)
-    if way == 0:
+    way = draw.randrange(8)
+    if way == 7:
+        depth = draw.choice([1, 3, 200])
+        holder[key] = json.loads("[" * depth + json.dumps(holder[key]) + "]" * depth)
+    elif way == 0:
         del holder[key]
     elif way == 1:
         other, at = draw.choice(places)
@@ -216,24 +242,150 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 def reseal_model(files: Files, draw: random.Random) -> Files:
     """A model that somebody changed on purpose: nothing tells it from a good one but its sense."""
     manifest = json.loads(files[MANIFEST])
-    tensors = next(content for name, content in files.items() if name != MANIFEST)
-    if draw.random() < 0.3:
-        tensors = _header_mutated(tensors, draw)
-    elif draw.random() < 0.2:
-        tensors = _flipped(bytearray(tensors), draw)
-    if draw.random() < 0.8:
+    shared = next(content for name, content in files.items() if name.startswith("tensors-"))
+    chain = _chain(files, manifest)
+    part = draw.randrange(4) if chain else draw.randrange(2)
+    if part == 0:
+        shared = _tensors_mutated(shared, draw)
+    elif part == 1 or draw.random() < 0.2:
         manifest = json_mutated(manifest, draw)
-    if isinstance(manifest, dict):
-        with contextlib.suppress(TensorFileError):
-            if draw.random() < 0.7:
-                manifest["shapes"] = {n: list(t.shape) for n, t in unpacked(tensors).items()}
-        manifest |= {"sha256": digest(tensors), "bytes": len(tensors)}
+    if part >= 2:
+        place = draw.randrange(len(chain))
+        chain[place] = _segment_mutated(chain[place], draw)
+    if not isinstance(manifest, dict):
+        return {**files, MANIFEST: json.dumps(manifest).encode()}
+    made, last = _relinked(chain)
+    if chain and draw.random() < 0.9:
+        manifest["last"] = last
+    with contextlib.suppress(TensorFileError):
+        if draw.random() < 0.7:
+            manifest["shapes"] = {n: list(t.shape) for n, t in unpacked(shared).items()}
+    manifest |= {"sha256": digest(shared), "bytes": len(shared)}
+    return {
+        MANIFEST: _sealed(manifest, draw),
+        f"tensors-{digest(shared)[:16]}.safetensors": shared,
+        **made,
+    }
+
+
+def _chain(files: Files, manifest: Any) -> list[bytes]:
+    """The segments, the first one first."""
+    found: list[bytes] = []
+    pointer = manifest.get("last")
+    while pointer is not None:
+        found.append(files[f"tasks-{pointer['sha256'][:16]}.safetensors"])
+        pointer = _about(found[-1])[1]["before"]
+    return found[::-1]
+
+
+def _about(segment: bytes) -> tuple[dict[str, torch.Tensor], Any]:
+    """Tensors and facts of a segment."""
+    tensors = unpacked(segment)
+    return tensors, json.loads(tensors.pop("about").numpy().tobytes())
+
+
+def _segment_mutated(segment: bytes, draw: random.Random) -> bytes:
+    if draw.random() < 0.5:
+        return _tensors_mutated(segment, draw)
+    tensors, facts = _about(segment)
+    text = _as_text(json_mutated(facts, draw), draw)
+    return packed({**tensors, "about": torch.frombuffer(bytearray(text), dtype=torch.uint8)})
+
+
+def _relinked(chain: list[bytes]) -> tuple[Files, Any]:
+    """The segments with right checksums of those before them, as far as they can be read."""
+    files, before = {}, None
+    for segment in chain:
+        with contextlib.suppress(TensorFileError, KeyError, ValueError, RecursionError):
+            tensors, facts = _about(segment)
+            if isinstance(facts, dict) and facts.get("before", 0) != before:
+                facts["before"] = before
+                text = json.dumps(facts).encode()
+                about = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+                segment = packed({**tensors, "about": about})
+        before = {"bytes": len(segment), "sha256": digest(segment)}
+        files[f"tasks-{before['sha256'][:16]}.safetensors"] = segment
+    return files, before
+
+
+def _sealed(manifest: Any, draw: random.Random) -> bytes:
+    manifest["seal"] = ""
     try:
-        sealed = msgspec.convert(manifest, Manifest).sealed()
-        text, name = msgspec.json.encode(sealed), sealed.file
-    except (msgspec.MsgspecError, UnicodeEncodeError):
-        text, name = json.dumps(manifest).encode(), f"tensors-{digest(tensors)[:16]}.safetensors"
-    return {MANIFEST: text, name: tensors}
+        manifest["seal"] = digest(msgspec.json.encode(manifest))
+    except (msgspec.MsgspecError, UnicodeEncodeError, OverflowError):
+        return json.dumps(manifest).encode()
+    return _as_text(manifest, draw)
+
+
+def _as_text(value: Any, draw: random.Random) -> bytes:
+    """As JSON, and at times with a name twice or nested far too deep."""
+    text = json.dumps(value)
+    way = draw.randrange(30)
+    if way == 0 and text.startswith("{") and value:
+        name = draw.choice(sorted(value))
+        text = f"{{{json.dumps(name)}: {json.dumps(draw.choice(HOSTILE))}, {text[1:]}"
+    elif way == 1:
+        depth = draw.choice([50, 1000, 100_000])
+        text = text.replace("[]", "[" * depth + "]" * depth, 1)
+    elif way == 2:
+        text = text.replace("0", "1e999", 1)
+    return text.encode()
+
+
+def reseal_run(files: Files, draw: random.Random) -> Files:
+    value = json.loads(files["run.json"])
+    for _ in range(draw.choice([1, 1, 2])):
+        value = json_mutated(value, draw)
+    return {"run.json": _as_text(value, draw)}
+
+
+def idx_mutated(files: Files, draw: random.Random) -> Files:
+    """Another magic number, other sizes, or more or fewer of these."""
+    ((name, content),) = files.items()
+    plain = bytearray(gzip.decompress(content) if name.endswith("gz") else content)
+    for _ in range(draw.choice([1, 2])):
+        way = draw.randrange(3)
+        if way == 0:
+            plain[2:4] = bytes([draw.choice([8, 9, 11, 13, 14, 0]), draw.choice([0, 1, 3, 4, 255])])
+        elif way == 1:
+            size = draw.choice([0, 1, 2, 5, 1 << 16, 1 << 31, (1 << 32) - 1])
+            struct.pack_into(">I", plain, 4 + 4 * draw.randrange(3), size)
+        else:
+            plain[4:4] = struct.pack(">I", draw.choice([0, 1, 2, 1 << 31]))
+    return {name: gzip.compress(bytes(plain)) if name.endswith("gz") else bytes(plain)}
+
+
+def npz_mutated(files: Files, draw: random.Random) -> Files:
+    """The header of an array says something else, or an array has another name."""
+    ((name, content),) = files.items()
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        arrays = {member: archive.read(member) for member in archive.namelist()}
+    member = draw.choice(sorted(arrays))
+    if draw.random() < 0.2:
+        arrays[draw.choice(["x.npy", "y.npy", "z.npy", "../x.npy", "x"])] = arrays.pop(member)
+    else:
+        arrays[member] = _npy_mutated(arrays[member], draw)
+    buffer = io.BytesIO()
+    way = draw.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+    with zipfile.ZipFile(buffer, "w", way) as archive:
+        for member, array in arrays.items():
+            archive.writestr(member, array)
+    return {name: buffer.getvalue()}
+
+
+def _npy_mutated(array: bytes, draw: random.Random) -> bytes:
+    (length,) = struct.unpack("<H", array[8:10])
+    body = array[10 + length :]
+    types = ["<f8", ">f4", "<f2", "|S0", "|S9", "<U3", "|O", "|V0", "<c16", "|b1", "<M8[s]", "<i8"]
+    sizes = [0, 1, 2, 6, 12, 36, 1 << 31, 1 << 62, -1]
+    shape = tuple(draw.choice(sizes) for _ in range(draw.choice([0, 1, 2, 3, 40])))
+    header = repr(
+        {"descr": draw.choice(types), "fortran_order": draw.random() < 0.5, "shape": shape}
+    )
+    if draw.random() < 0.1:
+        header = draw.choice(["(" * 9000, "{}", header[:-5], header.replace("shape", "shapes")])
+    text = header.encode()[:65000] + b"\n"
+    return array[:8] + struct.pack("<H", len(text)) + text + body
 
 
 def reseal_checkpoint(files: Files, draw: random.Random) -> Files:
@@ -241,18 +393,59 @@ def reseal_checkpoint(files: Files, draw: random.Random) -> Files:
     if draw.random() < 0.4:
         return _page_mutated(files, index, draw)
     index = json_mutated(index, draw)
-    with contextlib.suppress(msgspec.MsgspecError):
+    with contextlib.suppress(msgspec.MsgspecError, UnicodeEncodeError):
         index = msgspec.to_builtins(msgspec.convert(index, journal._Index).sealed())
     return {**files, FILE: json.dumps(index).encode()}
 
 
 def _page_mutated(files: Files, index: Any, draw: random.Random) -> Files:
     name = next(name for name in files if name != FILE)
-    change = draw.choice([_header_mutated, lambda c, d: _flipped(bytearray(c), d)])
-    content = change(files[name], draw)
+    content = _tensors_mutated(files[name], draw)
     index["entries"][0] |= {"tensors": digest(content), "bytes": len(content)}
     sealed = msgspec.convert(index, journal._Index).sealed()
     return {FILE: msgspec.json.encode(sealed), f"training-{digest(content)}.safetensors": content}
+
+
+def _tensors_mutated(content: bytes, draw: random.Random) -> bytes:
+    """Of safetensors: the header, or one of the tensors."""
+    way = draw.randrange(8)
+    if way < 2:
+        return draw.choice([_header_mutated, _some_flipped])(content, draw)
+    tensors = unpacked(content)
+    names = sorted(tensors.keys() - {"about"})
+    if not names:
+        return content
+    name = draw.choice(names)
+    if way == 2:
+        tensors[draw.choice([*names, "", "task/3/head.bias", f"{name}x"])] = tensors.pop(name)
+    elif way == 3:
+        del tensors[name]
+    else:
+        tensors[name] = _tensor_mutated(tensors[name], draw)
+    return packed(tensors)
+
+
+def _tensor_mutated(tensor: torch.Tensor, draw: random.Random) -> torch.Tensor:
+    """Another shape, another type, or other numbers."""
+    way = draw.randrange(6)
+    if way == 0 and tensor.ndim:
+        return tensor[: draw.randrange(len(tensor) + 1)]
+    if way == 1 and tensor.ndim:
+        return torch.cat([tensor, tensor[: draw.choice([1, 2])]])
+    if way == 2 and tensor.ndim:
+        return draw.choice([tensor.reshape(-1), tensor[None], tensor.movedim(0, -1)])
+    if way == 3:
+        types = [torch.float64, torch.float16, torch.int64, torch.uint8, torch.bool]
+        return tensor.to(draw.choice(types))
+    filled = tensor.clone()
+    numbers = [0, 1, 2, 3, 255, -1, 1e-40, 1e30, -3e38, float("nan"), float("inf")]
+    if filled.numel():
+        place = draw.choice([slice(None), draw.randrange(filled.numel())])
+        number = draw.choice(numbers)
+        if not filled.is_floating_point():
+            number = draw.choice([0, 1, 2, 255])
+        filled.view(-1)[place] = number
+    return filled
 
 
 def _header_mutated(content: bytes, draw: random.Random) -> bytes:
@@ -267,50 +460,126 @@ def _header_mutated(content: bytes, draw: random.Random) -> bytes:
 
 
 def targets(seed: int = 0) -> dict[str, Target]:
+    return {**model_targets(), "checkpoint": checkpoint_target(), **data_targets(seed)}
+
+
+def model_targets() -> dict[str, Target]:
+    """Networks of all kinds, and all methods. Some in one file, as before there were segments."""
+    small = mlp(5, [6, 4])
+    den = child.SETTINGS
+    made: dict[str, Target] = {
+        "model": model_target(DEN(small, den)),
+        "model in one file": model_target(DEN(small, den), one_file=True),
+        "convnet model": model_target(DEN(convnet((1, 6, 6), [3, 2], [4], kernel=3), den)),
+        "patched model": model_target(DEN(small, replace(den, split="auto"))),
+        "patched model in one file": model_target(
+            DEN(small, replace(den, split="weights")), one_file=True
+        ),
+        "traced model": model_target(DEN(grow(_module(), torch.zeros(2, 5), head="2"), den)),
+        "adapted model": model_target(
+            DEN(
+                adapt(_module(), torch.zeros(2, 5), head="2"),
+                replace(den, split="weights", expand=False),
+            ),
+            module=_module(),
+        ),
+        "classifier": estimator_target(LifelongClassifier),
+        "regressor": estimator_target(LifelongRegressor),
+    }
+    for number, (name, row) in enumerate(METHODS.items()):
+        learner = row.make(mlp(5, [6, 4]), budget=QUICK)
+        made[f"{name} model"] = model_target(learner, one_file=number % 2 == 0)
+    return made
+
+
+def _module() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 1))
+
+
+def data_targets(seed: int) -> dict[str, Target]:
     rng = np.random.default_rng(seed)
     images = rng.integers(0, 256, (5, 4, 4))
     amat = "\n".join(" ".join(f"{v:.3f}" for v in [*rng.random(784), 3]) for _ in range(2))
     idx = bytes([0, 0, 8, 3]) + struct.pack(">3I", *images.shape) + images.astype("u1").tobytes()
+    zipped = gzip.compress(idx)
     return {
-        "model": model_target(DEN(mlp(5, [6, 4]), child.SETTINGS), (5,)),
-        "convnet model": model_target(
-            DEN(convnet((1, 6, 6), [3, 2], [4], kernel=3), child.SETTINGS), (1, 6, 6)
-        ),
-        "patched model": model_target(
-            DEN(mlp(5, [6, 4]), replace(child.SETTINGS, split="auto")), (5,)
-        ),
-        "EWC model": model_target(EWC(mlp(5, [6, 4]), EWCSettings(budget=QUICK)), (5,)),
-        "checkpoint": checkpoint_target(),
-        "idx": data_target({"f": idx}, lambda path: read_idx(path / "f", 3)),
-        "idx.gz": data_target({"f.gz": gzip.compress(idx)}, lambda p: read_idx(p / "f.gz", 3)),
+        "idx": data_target({"f": idx}, lambda path: read_idx(path / "f", 3), idx_mutated),
+        "idx.gz": data_target({"f.gz": zipped}, lambda p: read_idx(p / "f.gz", 3), idx_mutated),
         "bin": data_target({"f": rng.bytes(ROW)}, lambda path: read_bin(path / "f")),
         "amat": data_target({"f": amat.encode()}, lambda path: read_amat(path / "f")),
-        "npz": data_target({"f": _npz(rng, np.savez)}, lambda path: read_npz(path / "f")),
+        "npz": data_target({"f": _npz(rng, np.savez)}, lambda p: read_npz(p / "f"), npz_mutated),
         "packed npz": data_target({"f": _npz(rng, np.savez_compressed)}, _tasks_of_table),
         "AwA": data_target(_decaf(rng), lambda path: _first(awa(0, path, **AWA_SIZES))),
         "AwA2": data_target(_resnet(rng), lambda path: _first(awa(0, path, **AWA_SIZES))),
+        "run": run_target(),
     }
 
 
 AWA_SIZES: dict[str, Any] = {"per_class": (2, 1, 1), "dimensions": 3}
 
 
-def model_target(learner: Learner[Any], inputs: tuple[int, ...]) -> Target:
-    for number in (1, 2):
-        learner.learn(_task(inputs, number))
+def model_target(
+    learner: Learner[Any], *, one_file: bool = False, module: nn.Module | None = None
+) -> Target:
+    inputs = learner.network.architecture.layout.inputs
     with tempfile.TemporaryDirectory() as directory:
-        learner.save(directory)
-        files = _read_files(in_one_file(Path(directory)))
+        if isinstance(learner, Joint):
+            learner.learn_together([_task(inputs, number) for number in (1, 2)])
+            learner.save(directory)
+        else:
+            for number in (1, 2):
+                learner.learn(_task(inputs, number))
+                learner.save(directory)
+        if one_file:
+            in_one_file(Path(directory))
+        files = _read_files(Path(directory))
     expected = _state(learner)
 
-    def read(path: Path, resealed: bool) -> None:
-        loaded = type(learner).load(path)
+    def load(path: str | Path) -> Learner[Any]:
+        return type(learner).load(path, module=module)
+
+    def read(path: Path, resealed: bool) -> Callable[[], None]:
+        loaded = load(path)
         if not resealed:
             assert _same(_state(loaded), expected), "another model"
-        with tempfile.TemporaryDirectory() as elsewhere:
-            loaded.save(elsewhere)
+        return lambda: use(loaded, load)
 
     return Target(files, read, (ModelFileError,), reseal_model)
+
+
+def estimator_target(front: type[LifelongClassifier | LifelongRegressor]) -> Target:
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(40, 3))
+    y = (x[:, 0] > 0).astype(float if front is LifelongRegressor else int)
+    model = front(network=(4,), budget=QUICK, random_state=0)
+    with tempfile.TemporaryDirectory() as directory:
+        for number in (1, 2):
+            model.partial_fit(x, y, task=f"task {number}")
+            model.save(directory)
+        files = _read_files(Path(directory))
+
+    def read(path: Path, _: bool) -> Callable[[], None]:
+        loaded = front.load(path)
+        return lambda: use(loaded, front.load)
+
+    return Target(files, read, (ModelFileError,), reseal_model)
+
+
+def run_target() -> Target:
+    """A stored run, as `lifelong report` reads it."""
+    learner = DEN(mlp(5, [6, 4]), replace(child.SETTINGS, budget=QUICK))
+    with tempfile.TemporaryDirectory() as directory:
+        for number in (1, 2):
+            learner.learn(_task((5,), number))
+        learner.save(directory)
+        text = msgspec.json.encode(model_run(Path(directory)))
+
+    def read(path: Path, _: bool) -> Callable[[], None]:
+        (run,) = read_runs([path / "run.json"])
+        return lambda: show(run, Console(file=io.StringIO(), width=100))
+
+    return Target({"run.json": text}, read, (RunError,), reseal_run)
 
 
 def checkpoint_target() -> Target:
@@ -355,8 +624,13 @@ def _stopped(start: Callable[[Path], object], directory: Path) -> Files:
     raise AssertionError("it was not stopped")
 
 
-def data_target(files: Files, read: Callable[[Path], object]) -> Target:
-    return Target(files, lambda path, _: read(path), (DataError, TaskError))
+def data_target(
+    files: Files, read: Callable[[Path], object], reseal: Reseal | None = None
+) -> Target:
+    def only_read(path: Path, _: bool) -> None:
+        read(path)
+
+    return Target(files, only_read, (DataError, TaskError), reseal)
 
 
 def _task(inputs: tuple[int, ...], number: int) -> Task:
@@ -414,52 +688,91 @@ def _resnet(rng: np.random.Generator) -> Files:
 
 
 def run_case(target: Target, number: int, directory: Path) -> str:
-    """ "refused" or "read"; anything else is an exception, and a fault."""
+    """What became of it; anything but the documented is an exception, and a fault."""
     draw = random.Random(number)
-    resealed = target.reseal is not None and draw.random() < 0.6
+    resealed = target.reseal is not None and draw.random() < 0.8
     change = target.reseal if resealed and target.reseal else mutated
     _write_files(directory, change(target.files, draw))
-    try:
-        with (
-            warnings.catch_warnings(),
-            patch("lifelong.tasks.datasets.files._download", _no_network),
-        ):
-            warnings.simplefilter("error")
-            target.read(directory, resealed)
-    except target.errors:
-        return "refused"
-    return "read"
+    with warnings.catch_warnings(), patch("lifelong.tasks.datasets.files._download", _no_network):
+        warnings.simplefilter("ignore")
+        try:
+            act = target.read(directory, resealed)
+        except target.errors:
+            return "refused"
+        if act is None:
+            return "read"
+        try:
+            act()
+        except USED:
+            return "used, and told why not"
+    return "used"
 
 
 def _no_network(*_: object) -> Path:
     raise DataError("not there, and not to be downloaded")
 
 
-def run(count: int, seed: int, root: Path) -> tuple[dict[str, Counter[str]], list[str]]:
-    """So many cases of all targets in turn; the faults, each with what makes it again."""
-    made = targets()
+Outcome: TypeAlias = tuple[dict[str, Counter[str]], list[str]]
+
+
+def run(made: Mapping[str, Target], count: int, seed: int, root: Path) -> Outcome:
+    """So many cases of each target; the faults, each with what makes it again."""
     counts = {name: Counter[str]() for name in made}
-    faults = []
+    faults: list[str] = []
     outside = root / "outside"
     outside.write_text("mine")
-    for number in range(seed, seed + count):
-        name = list(made)[_SHARES[number % len(_SHARES)]]
-        directory = root / "case"
-        signal.alarm(SECONDS)
-        try:
-            counts[name][run_case(made[name], number, directory)] += 1
-        except Exception as error:
-            counts[name]["faults"] += 1
-            faults.append(f"{name} {number}: {error!r}\n{traceback.format_exc(limit=-3)}")
-        finally:
-            signal.alarm(0)
-            shutil.rmtree(directory, ignore_errors=True)
+    for first in range(seed, seed + count, BATCH):
+        numbers = range(first, min(first + BATCH, seed + count))
+        for name, target in made.items():
+            found, wrong = _batch(name, target, numbers, root)
+            counts[name].update(found)
+            faults += wrong
     assert sorted(path.name for path in root.iterdir()) == ["outside"], "files outside"
     assert outside.read_text() == "mine"
     return counts, faults
 
 
-_SHARES = (0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 0)
+def _batch(name: str, target: Target, numbers: range, root: Path) -> tuple[list[str], list[str]]:
+    """The outcomes and the faults of some cases, made in a process of its own."""
+    fork = multiprocessing.get_context("fork")
+    here, there = fork.Pipe(duplex=False)
+    process = fork.Process(target=_cases, args=(name, target, numbers, root, there))
+    process.start()
+    there.close()
+    outcomes, faults = [], []
+    for number in numbers:
+        try:
+            told = here.recv() if here.poll(20 * SECONDS) else None
+        except EOFError:
+            told = None
+        if told is None:  # it was ended, or blocks
+            process.kill()
+            process.join()
+            code = process.exitcode
+            rest = _batch(name, target, range(number + 1, numbers.stop), root)
+            ended = f"{name} {number}: the process ended with {code}, or did not answer"
+            return [*outcomes, "faults", *rest[0]], [*faults, ended, *rest[1]]
+        outcomes.append(told[0])
+        faults += told[1:]
+    process.join()
+    shutil.rmtree(root / "case", ignore_errors=True)
+    return outcomes, faults
+
+
+def _cases(name: str, target: Target, numbers: range, root: Path, say: Any) -> None:
+    limited()
+    for number in numbers:
+        directory = root / "case"
+        shutil.rmtree(directory, ignore_errors=True)
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
+        try:
+            told = [run_case(target, number, directory)]
+        except (Exception, Hang) as error:
+            trace = traceback.format_exc(limit=-4)
+            told = ["faults", f"{name} {number}: {error!r}\n{trace}"]
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+        say.send(told)
 
 
 def limited() -> None:
@@ -471,7 +784,7 @@ def limited() -> None:
     def too_long(*_: object) -> None:
         raise Hang
 
-    signal.signal(signal.SIGALRM, too_long)
+    signal.signal(signal.SIGPROF, too_long)
 
 
 def _read_files(directory: Path) -> Files:
@@ -489,24 +802,27 @@ def _write_files(directory: Path, files: Files) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=100_000)
+    parser.add_argument("--count", type=int, default=100_000, help="cases of each kind of file")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", nargs="*", help="names of kinds of files")
     given = parser.parse_args()
     torch.set_num_threads(1)
     began = time.monotonic()
+    made = targets()
+    made = {name: target for name, target in made.items() if not given.only or name in given.only}
     with tempfile.TemporaryDirectory() as root:
-        limited()
-        counts, faults = run(given.count, given.seed, Path(root))
+        counts, faults = run(made, given.count, given.seed, Path(root))
     result = {
         "command": f"python tests/robust/mutations.py --count {given.count} --seed {given.seed}",
+        "cases": sum(sum(found.values()) for found in counts.values()),
         "faults": len(faults),
-        "cases": {name: dict(counts) for name, counts in counts.items()},
-        "memory limit in MiB": MEMORY >> 20,
+        "by kind of file": {name: dict(sorted(found.items())) for name, found in counts.items()},
+        "limits": f"{SECONDS} seconds of the processor, {MEMORY >> 20} MiB of memory",
         "seconds": round(time.monotonic() - began),
         "torch": torch.__version__,
         "python": platform.python_version(),
     }
-    print(*faults[:20], sep="\n", file=sys.stderr)
+    print(*faults[:50], sep="\n", file=sys.stderr)
     print(json.dumps(result, indent=1))
     sys.exit(bool(faults))
 

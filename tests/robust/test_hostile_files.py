@@ -17,12 +17,14 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
+from torch import nn
 
 from builders import BUDGET, inputs_for, learned, quick, small_mlp, stream_for, task_for
 from lifelong.evaluation.measure import model_run
 from lifelong.learners.baselines import Joint, TrainingSettings
 from lifelong.learners.den import DEN
 from lifelong.learners.registry import METHODS, load_model
+from lifelong.networks.adapted import adapt
 from lifelong.networks.sequential import mlp
 from lifelong.persistence import checkpoint as journal
 from lifelong.persistence.checkpoint import FILE, CheckpointError
@@ -416,7 +418,7 @@ def saved(path, name, **settings):
         for task in tasks:
             learner.learn(task)
     learner.save(path)
-    return path
+    return in_one_file(path)
 
 
 def use(path, elsewhere):
@@ -569,3 +571,34 @@ def test_a_model_that_could_not_be_used_is_refused(case, tmp_path):
     harm(path)
     with pytest.raises(ModelFileError, match=message):
         use(path, tmp_path / "next")
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("DEN", {"k": 2**31}, "k must be whole numbers up to 100,000"),
+        ("DEN", {"mu": 1e307}, "mu must be 0 or more and at most 1e"),
+        ("DNN", {"budget": {"weight_decay": 1e308}}, "weight_decay must be 0 or more and at most"),
+        ("LoRA", {"scale": 1e39}, "scale must be above 0 and at most"),
+    ],
+)
+def test_a_setting_beyond_what_can_be_computed_is_refused(name, settings, message, tmp_path):
+    path = saved(tmp_path / "model", name)
+    kept = manifest_in(path)["settings"]
+    inner = {"budget": {**kept["budget"], **settings.get("budget", {})}}
+    forge(path, settings={**kept, **settings, **inner})
+    with pytest.raises(ModelFileError, match=message):
+        load_model(path)
+
+
+@pytest.mark.parametrize("inputs", [[2**40], [-1], [7], [5, 1], []])
+def test_inputs_that_a_module_does_not_take_are_refused(inputs, tmp_path):
+    module = nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 1))
+    architecture = adapt(module, torch.zeros(2, 5), head="2")
+    learner = DEN(architecture, quick(split="weights", expand=False))
+    learner.learn(task_for(architecture))
+    learner.save(tmp_path)
+    data = manifest_in(in_one_file(tmp_path))["module"]
+    forge(tmp_path, module={**data, "layout": {**data["layout"], "inputs": inputs}})
+    with pytest.raises(ModelFileError, match=r"inputs of shape|its module makes"):
+        DEN.load(tmp_path, module=module)

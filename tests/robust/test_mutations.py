@@ -1,24 +1,51 @@
 """A sample of the mutations that `make torture` tries; a fault is named by the number it has."""
 
-import multiprocessing
+import os
 import random
+import signal
+from dataclasses import replace
+from itertools import count
 
+import child
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mutations import Target, limited, mutated, run, run_case, targets
+from mutations import (
+    Target,
+    _batch,
+    checkpoint_target,
+    data_targets,
+    model_target,
+    mutated,
+    run,
+    run_case,
+)
+from using import QUICK
 
+from lifelong.learners.den import DEN
+from lifelong.learners.registry import METHODS
+from lifelong.networks.sequential import mlp
 from lifelong.persistence.models import MANIFEST, ModelFileError
 from lifelong.tasks.datasets.files import DataError
 
-MADE = targets()
+OUTCOMES = ("refused", "read", "used", "used, and told why not")
+MADE = {
+    "model": model_target(DEN(mlp(5, [6, 4]), child.SETTINGS)),
+    "patched model in one file": model_target(
+        DEN(mlp(5, [6, 4]), replace(child.SETTINGS, split="auto")), one_file=True
+    ),
+    "ER model": model_target(METHODS["ER"].make(mlp(5, [6, 4]), budget=QUICK)),
+    "WSN model": model_target(METHODS["WSN"].make(mlp(5, [6, 4]), budget=QUICK)),
+    "checkpoint": checkpoint_target(),
+    **data_targets(0),
+}
 
 
 @given(number=st.integers(0, 2**32))
-@settings(max_examples=25)
+@settings(max_examples=12)
 @pytest.mark.parametrize("name", MADE)
 def test_damage_is_refused_with_a_documented_error_or_does_no_harm(name, tmp_path_factory, number):
-    assert run_case(MADE[name], number, tmp_path_factory.mktemp("case")) in ("refused", "read")
+    assert run_case(MADE[name], number, tmp_path_factory.mktemp("case")) in OUTCOMES
 
 
 def test_the_good_files_are_read(tmp_path):
@@ -26,22 +53,40 @@ def test_the_good_files_are_read(tmp_path):
         for file, content in target.files.items():
             (tmp_path / name / file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name / file).write_bytes(content)
-        target.read(tmp_path / name, False)
+        act = target.read(tmp_path / name, False)
+        if act is not None:
+            act()
 
 
-def _run_limited(root, said):
-    limited()
-    said.put(run(320, 7, root)[1])
+def test_no_damage_takes_more_memory_or_time_than_it_may(tmp_path):
+    counts, faults = run(MADE, 20, 7, tmp_path)
+    assert faults == []
+    assert {sum(found.values()) for found in counts.values()} == {20}
 
 
-def test_no_damage_takes_more_memory_or_time_than_its_size_justifies(tmp_path):
-    fork = multiprocessing.get_context("fork")
-    said = fork.Queue()
-    process = fork.Process(target=_run_limited, args=(tmp_path, said))
-    process.start()
-    faults = said.get(timeout=300)
-    process.join()
-    assert (faults, process.exitcode) == ([], 0)
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (lambda: next(n for n in count() if n < 0), "Hang"),
+        (lambda: bytearray(1 << 31), "MemoryError"),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "ended with -9"),
+    ],
+)
+def test_a_case_that_takes_too_much_is_found_and_the_next_are_made(
+    harm, said, tmp_path, monkeypatch
+):
+    """That it could fail: by time, by memory, by the end of its process."""
+    monkeypatch.setattr("mutations.SECONDS", 0.5)
+    monkeypatch.setattr("mutations.mutated", lambda _, draw: {"f": draw.randbytes(1)})
+
+    def read(path, _):
+        if (path / "f").read_bytes() < b"\x80":
+            harm()
+
+    outcomes, faults = _batch("made up", Target({}, read, (DataError,)), range(6), tmp_path)
+    assert len(outcomes) == 6
+    assert set(outcomes) == {"read", "faults"}
+    assert all(said in fault for fault in faults)
 
 
 def test_the_fuzzer_finds_what_is_wrong(tmp_path):

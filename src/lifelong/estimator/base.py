@@ -253,6 +253,7 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
             raise SettingError(
                 f"ramps must be a whole number from 0 to {MOST_RAMPS}, not {ramps!r}"
             )
+        self._seed()
         if isinstance(self.categorical, str):
             raise SettingError(
                 f"categorical must be a list of columns, such as [{self.categorical!r}], not a name"
@@ -264,6 +265,8 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
             return 0
         if isinstance(given, np.random.RandomState):
             return int(given.get_state()[1][0])  # type: ignore[index]
+        if isinstance(given, bool) or not isinstance(given, int | np.integer) or given < 0:
+            raise SettingError(f"random_state must be a whole number, 0 or more, not {given!r}")
         return int(given)
 
     def _weights(self, labels: Column, given: Any, where: str) -> NDArray[np.float64] | None:

@@ -158,7 +158,13 @@ class Learner(ABC, Generic[S]):
             [ready] = self._parts([task])
             if self.precomputes:
                 ready = precomputed(ready, self.network.architecture, self.device)
-            network, record = self._learn(ready, self._generator(), context)
+            try:
+                network, record = self._learn(ready, self._generator(), context)
+            except torch.linalg.LinAlgError as error:
+                raise TrainingError(
+                    f"{task.name}: {error} Numbers became too large; a smaller learning_rate, or "
+                    "inputs scaled to about 1, usually mend this"
+                ) from error
             self._commit(context, network, (*self.records, record))
         return record
 

@@ -63,6 +63,9 @@ class AdaptedData(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
         return "\n".join(lines)
 
 
+MOST_INPUTS = 1 << 26  # numbers in one input
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class Adapted:
@@ -182,7 +185,26 @@ def from_module(
     if names != set(start) or data.layout.groups or not set(HEAD) <= set(data.layout.tensors):
         raise NetworkError("its layout is not that of a module")
     frozen = [n for n, _ in module.named_modules() if n and _all_constant(n, data.constants, given)]
-    return Adapted(data, constants, start, _modes(module, data.head, frozen))
+    adapted = Adapted(data, constants, start, _modes(module, data.head, frozen))
+    _require_inputs(adapted)
+    return adapted
+
+
+def _require_inputs(adapted: Adapted) -> None:
+    """Refuse inputs that the module does not take: a file says of which shape they are."""
+    inputs = adapted.layout.inputs
+    if min(inputs, default=1) < 1 or math.prod(inputs) > MOST_INPUTS:
+        raise NetworkError(f"inputs of shape {inputs} are none, or more than {MOST_INPUTS:,}")
+    try:
+        x = torch.zeros(1, *inputs, device=next(iter(adapted.start.values())).device)
+        with torch.no_grad():
+            features = adapted.features(adapted.start, x)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        reason = str(error).splitlines()[0]
+        raise NetworkError(f"its module takes no inputs of shape {inputs}: {reason}") from error
+    wanted = adapted.layout.shape(HEAD[0], {}, 1)[1]
+    if tuple(features.shape) != (1, wanted):
+        raise NetworkError(f"its module makes {tuple(features.shape)[1:]} of them, not {wanted}")
 
 
 def _all_constant(name: str, constants: Sequence[str], given: Tensors) -> bool:

@@ -274,7 +274,7 @@ def write(
     Of a model that the directory is known by, only what is new is written. Another one is replaced
     only with `overwrite`, which writes everything.
     """
-    _saveable(contents.network.architecture)
+    _require_saveable(path, contents.network)
     head = partial(_manifest, contents, method=method, seed=seed, settings=settings)
     try:
         make_directory(path)
@@ -359,6 +359,16 @@ def _manifest(
         root=network.root,
         **about,
     )
+
+
+def _require_saveable(path: Path, network: GrowingNetwork) -> None:
+    """Refuse what could not be read again, before anything is written."""
+    _saveable(network.architecture)
+    try:
+        require_at_most(MOST_TASKS, "tasks", len(network.tasks))
+        require_named(known.name for known in network.tasks)
+    except LimitError as error:
+        raise ModelFileError(f"{path}: the model cannot be saved: {error}") from error
 
 
 def _saveable(architecture: Architecture) -> Sequential | Traced | Adapted:

@@ -11,6 +11,7 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 
 T = TypeVar("T")
+MOST = 1e15  # of a setting: the product of two of them is a number in float32
 
 
 class SettingError(ValueError):
@@ -23,6 +24,8 @@ def require(name: str, value: float, allowed: str, holds: Callable[[float], bool
     # Compared and not converted: a whole number may be larger than any float.
     if not number or not abs(value) <= sys.float_info.max or not holds(value):
         raise SettingError(f"{name} must be {allowed} and finite, not {value!r}")
+    if abs(value) > MOST:
+        raise SettingError(f"{name} must be {allowed} and at most {MOST:g}, not {value!r}")
 
 
 def plain_numbers(settings: object) -> None:
