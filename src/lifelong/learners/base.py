@@ -160,7 +160,7 @@ class Learner(ABC, Generic[S]):
                 ready = precomputed(ready, self.network.architecture, self.device)
             try:
                 network, record = self._learn(ready, self._generator(), context)
-            except torch.linalg.LinAlgError as error:
+            except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
                 raise TrainingError(
                     f"{task.name}: {error} Numbers became too large; a smaller learning_rate, or "
                     "inputs scaled to about 1, usually mend this"
