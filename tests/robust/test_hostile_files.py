@@ -576,10 +576,11 @@ def test_a_model_that_could_not_be_used_is_refused(case, tmp_path):
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("DEN", {"k": 2**31}, "k must be whole numbers up to 100,000"),
+        ("DEN", {"k": 2**31}, "k must be at most 10,000"),
         ("DEN", {"mu": 1e307}, "mu must be 0 or more and at most 1e"),
         ("DNN", {"budget": {"weight_decay": 1e308}}, "weight_decay must be 0 or more and at most"),
         ("LoRA", {"scale": 1e39}, "scale must be above 0 and at most"),
+        ("DNN-Progressive", {"width": 255.0}, "width must be above 0 and at most 10"),
     ],
 )
 def test_a_setting_beyond_what_can_be_computed_is_refused(name, settings, message, tmp_path):

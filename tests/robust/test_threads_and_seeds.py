@@ -153,6 +153,16 @@ def test_the_same_bits_in_another_process_whatever_ran_before():
     assert there.stdout.split() == [here]
 
 
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_the_same_number_of_threads_gives_the_same_bits(threads):
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        assert outcome() == outcome()
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_learning_does_not_hang_on_the_callers_gradients_or_default_type():
     task = task_for(small_mlp())
     expected = learned(small_mlp(), [task], quick())

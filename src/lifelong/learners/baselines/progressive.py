@@ -42,7 +42,7 @@ class ProgressiveSettings:
 
     def __post_init__(self) -> None:
         plain_numbers(self)
-        require("width", self.width, "above 0", lambda v: v > 0)
+        require("width", self.width, "above 0 and at most 10", lambda v: 0 < v <= 10)
         require("mu", self.mu, "0 or more", lambda v: v >= 0)
 
 

@@ -16,7 +16,7 @@ from lifelong.training.budget import (
 )
 
 Count: TypeAlias = int | float
-MOST_UNITS = 100_000  # that may join a layer with one task
+MOST_UNITS = 10_000  # that may join a layer with one task
 
 
 @renamed(
@@ -108,8 +108,8 @@ class Settings:
         require("initial_width", self.initial_width, "above 0 and at most 1", lambda v: 0 < v <= 1)
         for name in ("k", "max_new_units"):
             for number in _as_sequence(getattr(self, name)):
-                allowed = f"whole numbers up to {MOST_UNITS:,} or fractions below 1, 0 or more"
-                require(name, number, allowed, _count)
+                require(name, number, "whole numbers or fractions below 1, 0 or more", _count)
+                require(name, number, f"at most {MOST_UNITS:,}", lambda v: v <= MOST_UNITS)
         if self.split is not False:
             require_one_of("split", str(self.split), ("units", "weights", "auto"))
         require_one_of("drift", self.drift, ("relative", "absolute"))
@@ -131,7 +131,7 @@ class Settings:
 
 
 def _count(value: float) -> bool:
-    return 0 <= value <= MOST_UNITS and (value < 1 or value == int(value))
+    return value >= 0 and (value < 1 or value == int(value))
 
 
 def _as_sequence(value: Count | Sequence[Count] | None) -> Sequence[Count]:
