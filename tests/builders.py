@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 from lifelong.learners.base import Learner
@@ -145,6 +147,12 @@ def touching_newcomers(network: Network, number: int) -> Mapping[str, Tensor]:
 def same(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
     """To the bit."""
     return left.keys() == right.keys() and all(torch.equal(left[n], right[n]) for n in left)
+
+
+def stored_tensors(directory: Path) -> dict[str, Tensor]:
+    """The tensors of a saved model's files, without what describes them."""
+    files = (load_file(file) for file in sorted(directory.glob("*.safetensors")))
+    return {name: t for file in files for name, t in file.items() if name != "about"}
 
 
 def answers(learner: Learner, x: Tensor) -> dict[str, Tensor]:

@@ -6,6 +6,7 @@ from rich.console import Console
 from tiny import configuration, job, without_times
 
 from killing import killed_at
+from lifelong.experiments.engines import Resources
 from lifelong.experiments.perform import perform
 from lifelong.experiments.runner import run
 from lifelong.experiments.stored import RunPaths, find
@@ -25,7 +26,11 @@ def test_a_kill_while_a_run_or_its_progress_is_written_costs_no_result(tmp_path)
 
 
 def _run(out):
-    run([job(out, "DNN"), job(out, "DNN-STL")], workers=1, console=Console(quiet=True))
+    run(
+        [job(out, "DNN"), job(out, "DNN-STL")],
+        resources=Resources(jobs=1),
+        console=Console(quiet=True),
+    )
 
 
 def test_two_commands_with_the_same_work_make_each_run_once(tmp_path):

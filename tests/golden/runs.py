@@ -1,14 +1,19 @@
 """Small runs of every method whose every number is stored, so that a change that should not change
 any number can show that it does not.
 
-`python tests/golden/runs.py` compares with the stored numbers to the bit, which holds on the
-machine that wrote them; `--write` stores them anew, for a change that is meant to change them.
-`tests/test_golden.py` compares to rounding, everywhere.
+`python tests/golden/runs.py` compares with the stored numbers to the bit, `--close` up to rounding,
+as `tests/test_golden.py` does; `--write` stores them anew, for a change that is meant to change
+them. Small differences between processors would grow: a choice that is nearly a tie falls the other
+way. The arithmetic is therefore the plainest that every processor has.
 """
 
+import os
 import sys
+
+os.environ |= {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE"}  # before torch is there
+
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -38,6 +43,7 @@ GROWS = {"k": 2, "tau": 0.0, "initial_width": 0.5, "min_improvement": 0.0, "max_
 def golden() -> dict[str, Tensor]:
     """All tensors, predictions and records, by method, network and name."""
     torch.set_num_threads(1)
+    torch.backends.mkldnn.enabled = False
     return {
         f"{method.name}/{network}/{name}": tensor
         for method in METHODS.values()
@@ -85,14 +91,20 @@ def _numeric(numbers: list) -> Tensor:
     return torch.tensor(numbers, dtype=torch.float64)
 
 
-def differences(found: dict[str, Tensor], stored: dict[str, Tensor]) -> list[str]:
-    """Names of what is not the same to the bit."""
+def differences(
+    found: dict[str, Tensor], stored: dict[str, Tensor], same: Callable[[Tensor, Tensor], bool]
+) -> list[str]:
+    """Names of what is not the same."""
     names = sorted({*found, *stored})
     return [
         name
         for name in names
-        if name not in found or name not in stored or not torch.equal(found[name], stored[name])
+        if name not in found or name not in stored or not same(found[name], stored[name])
     ]
+
+
+def close(found: Tensor, stored: Tensor) -> bool:
+    return found.shape == stored.shape and torch.allclose(found, stored, rtol=1e-3, atol=1e-4)
 
 
 if __name__ == "__main__":
@@ -101,6 +113,7 @@ if __name__ == "__main__":
         save_file({name: tensor.clone().contiguous() for name, tensor in now.items()}, FILE)
         print(f"{len(now)} tensors written to {FILE}")
     else:
-        wrong = differences(now, load_file(FILE))
-        print("\n".join(wrong) or f"all {len(now)} tensors are equal to the bit")
+        same, how = (close, "close") if "--close" in sys.argv else (torch.equal, "equal to the bit")
+        wrong = differences(now, load_file(FILE), same)
+        print("\n".join(wrong) or f"all {len(now)} tensors are {how}")
         sys.exit(bool(wrong))

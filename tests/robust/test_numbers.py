@@ -122,7 +122,7 @@ def test_a_head_of_zeros_selects_nothing_and_harms_nothing(grows):
 def test_a_loss_that_is_not_finite_names_stage_and_setting_and_rolls_back():
     learner = learned(small_mlp(), [task_for(small_mlp(), seed=1)], quick())
     before = contents(learner)
-    wild = Budget(steps=60, batch_size=16, learning_rate=1e30, check_every=1, patience=60)
+    wild = Budget(steps=60, batch_size=16, learning_rate=1e15, check_every=1, patience=60)
     learner.settings = quick(budget=wild)
     with pytest.raises(TrainingError, match=r"second: retrain: .* became (nan|inf).*learning_rate"):
         learner.learn(task_for(small_mlp(), seed=2, name="second"))

@@ -280,7 +280,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path):
 
 def test_a_training_that_diverged_leaves_no_checkpoint(tmp_path):
     """To go on from it would end in the same error, and another setting could not use it."""
-    wild = Budget(steps=60, batch_size=16, learning_rate=1e30, check_every=1, patience=60)
+    wild = Budget(steps=60, batch_size=16, learning_rate=1e15, check_every=1, patience=60)
     with pytest.raises(TrainingError):
         DEN(small_mlp(), quick(budget=wild)).learn(task_for(small_mlp()), checkpoint=tmp_path)
     DEN(small_mlp(), quick()).learn(task_for(small_mlp()), checkpoint=tmp_path)

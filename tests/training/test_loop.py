@@ -181,7 +181,7 @@ def test_the_validation_loss_is_a_mean_over_rows_not_over_batches():
 
 
 def test_a_loss_that_is_not_finite_names_the_stage_and_what_to_look_at():
-    wild = Budget(steps=30, batch_size=16, learning_rate=1e38, check_every=10)
+    wild = Budget(steps=30, batch_size=16, learning_rate=1e15, check_every=10)
     message = r"a stage: the validation loss became (nan|inf) at step 10; a smaller learning_rate"
     with pytest.raises(TrainingError, match=message):
         solve(problem(), wild, random(0))
