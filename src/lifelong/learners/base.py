@@ -117,6 +117,7 @@ class Learner(ABC, Generic[S]):
         self.settings = settings if settings is not None else self.settings_type()
         self.seed = int(seed) if isinstance(seed, np.integer) else seed
         _require_storable(self.settings, self.seed)
+        self._require_fit(architecture)
         self.device = usable_device(own_device(device) if parallel else device)
         self.progress = progress
         self.parallel = parallel
@@ -128,6 +129,9 @@ class Learner(ABC, Generic[S]):
         self._learning = False
         self._unsaved: AnyCheckpoint | None = None  # of the last learning, until `save`
         self._directories: dict[Path, Directory] = {}  # of models loaded or saved
+
+    def _require_fit(self, architecture: Architecture) -> None:
+        """Refuse a network that the method, or these settings, cannot learn on."""
 
     @property
     def network(self) -> GrowingNetwork:

@@ -22,7 +22,6 @@ from lifelong.networks.layout import Architecture, NetworkError, Tensors
 from lifelong.networks.sequential import Sequential
 from lifelong.tasks.task import Examples, whole_of
 from lifelong.training.budget import require
-from lifelong.training.ranks import Parallel
 
 _SMALLEST = 1e-7  # share of the energy below which a direction is rounding
 _CHUNK = 64  # rows at once: a convolution's inputs are unfolded
@@ -58,26 +57,19 @@ class GPM(SequentialLearner[GPMSettings]):
     method: ClassVar[str] = "GPM"
     settings_type = GPMSettings
 
-    def __init__(
-        self,
-        architecture: Architecture,
-        settings: GPMSettings | None = None,
-        *,
-        seed: int = 0,
-        device: str | torch.device = "cpu",
-        progress: bool = False,
-        parallel: Parallel | None = None,
-    ) -> None:
-        super().__init__(
-            architecture, settings, seed=seed, device=device, progress=progress, parallel=parallel
-        )
+    def _require_fit(self, architecture: Architecture) -> None:
         if not isinstance(architecture, Sequential):
             raise NetworkError(
                 "GPM keeps the directions of each layer's inputs, which only mlp, convnet and "
                 "alexnet tell it, and does not know what normalisation does to them: give it one "
                 "of these, or take another method"
             )
-        self._sequential = architecture
+
+    @property
+    def _sequential(self) -> Sequential:
+        architecture = self.network.architecture
+        assert isinstance(architecture, Sequential)  # as `_require_fit` has seen to
+        return architecture
 
     def _hook(self, start: Tensors) -> "Projection | None":
         return Projection(self._bases(start)) if self.network.tasks else None

@@ -31,7 +31,6 @@ from lifelong.training.budget import Budget, require
 from lifelong.training.loop import Problem, TaskObjective, TrainingContext, solve
 from lifelong.training.losses import loss_of
 from lifelong.training.optimizer import gradient_of
-from lifelong.training.ranks import Parallel
 
 _LARGEST = 6.0  # of an embedding
 _STEEPEST = 50.0  # of s times an embedding, where its hyperbolic cosine is taken
@@ -77,19 +76,7 @@ class HAT(SubnetworkLearner[HATSettings]):
     method: ClassVar[str] = "HAT"
     settings_type = HATSettings
 
-    def __init__(
-        self,
-        architecture: Architecture,
-        settings: HATSettings | None = None,
-        *,
-        seed: int = 0,
-        device: str | torch.device = "cpu",
-        progress: bool = False,
-        parallel: Parallel | None = None,
-    ) -> None:
-        super().__init__(
-            architecture, settings, seed=seed, device=device, progress=progress, parallel=parallel
-        )
+    def _require_fit(self, architecture: Architecture) -> None:
         if not architecture.layout.groups:
             raise NetworkError(
                 "HAT gates units, but this network has none that are known: trace the module by "

@@ -27,7 +27,6 @@ from lifelong.training.multitask import (
     shrink_and_perturb,
     train_multitask,
 )
-from lifelong.training.ranks import Parallel
 
 
 @final
@@ -43,19 +42,7 @@ class DEN(Learner[Settings]):
     method: ClassVar[str] = "DEN"
     settings_type = Settings
 
-    def __init__(
-        self,
-        architecture: Architecture,
-        settings: Settings | None = None,
-        *,
-        seed: int = 0,
-        device: str | torch.device = "cpu",
-        progress: bool = False,
-        parallel: Parallel | None = None,
-    ) -> None:
-        super().__init__(
-            architecture, settings, seed=seed, device=device, progress=progress, parallel=parallel
-        )
+    def _require_fit(self, architecture: Architecture) -> None:
         self.settings.offered(architecture.layout.groups)  # refuses settings that do not fit
         if not architecture.layout.groups and self.settings.split == "units":
             raise SettingError(
