@@ -10,7 +10,10 @@ way. The arithmetic is therefore the plainest that every processor has.
 import os
 import sys
 
-os.environ |= {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE"}  # before torch is there
+if (
+    __name__ == "__main__"
+):  # before torch is there; not where it is imported, for those started there
+    os.environ |= {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE"}
 
 import tempfile
 from collections.abc import Callable, Iterator
