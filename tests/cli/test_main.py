@@ -292,6 +292,24 @@ def test_ctrl_c_while_it_starts_gives_no_traceback(seconds):
     assert child.returncode in (0, 130, -signal.SIGINT)
 
 
+def test_a_ctrl_c_that_python_drops_is_sent_again():
+    code = """if True:
+        import signal, time, weakref
+        from lifelong.cli import heed_dropped_interrupts
+        class Thing: pass
+        heed_dropped_interrupts()
+        thing = Thing()
+        watch = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGINT))
+        try:
+            del thing
+            time.sleep(60)
+        except KeyboardInterrupt:
+            print("stopped")
+    """
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert (ran.stdout, ran.stderr) == ("stopped\n", "")
+
+
 def test_seeds_have_a_limit(capsys):
     for seeds in ("0-999999999", "0-9,5-9999999"):
         said = _refused(["run", "rehearsal", "--seeds", seeds], capsys, 2)

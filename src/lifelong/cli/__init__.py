@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import threading
 
 from lifelong.extras import MissingExtraError, require_extra
 
@@ -11,6 +12,22 @@ def print_version() -> None:
     from importlib.metadata import version
 
     print(f"lifelong {version('lifelong')}")
+
+
+def heed_dropped_interrupts() -> None:
+    """A Ctrl-C that falls into a callback of Python's own, which drops it, is sent again."""
+    usual, ident = sys.unraisablehook, threading.get_ident()
+
+    def again() -> None:
+        signal.pthread_kill(ident, signal.SIGINT)
+
+    def hook(dropped: "sys.UnraisableHookArgs", /) -> None:
+        if dropped.exc_type is KeyboardInterrupt:
+            threading.Timer(0.01, again).start()  # not from here: it would be dropped too
+        else:
+            usual(dropped)
+
+    sys.unraisablehook = hook
 
 
 def command() -> None:
@@ -27,5 +44,6 @@ def command() -> None:
         sys.exit(f"lifelong: {error}")
     from lifelong.cli.main import main
 
+    heed_dropped_interrupts()
     signal.signal(signal.SIGINT, stops)
     main()
