@@ -19,7 +19,7 @@ VALUES = st.lists(st.none() | st.floats(0, 1), min_size=1, max_size=13)
 
 
 def _open(storage=""):
-    return open_study("study", SPACE, DEFAULTS, storage)
+    return open_study("study", SPACE, [DEFAULTS], storage)
 
 
 def _next(study, value):

@@ -55,6 +55,37 @@ def test_each_method_gets_as_many_trials_the_first_with_its_defaults(tmp_path, p
     assert {job.configuration.tasks for job in performed} == {2}
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_trials_asked_for_come_after_the_defaults(tmp_path, performed, shared):
+    storage = str(tmp_path / "journal") if shared else ""
+    asked = replace(
+        _tuning(tmp_path), also=({"mu": 0.03}, {"strength": 500.0}, {}), storage=storage, trials=4
+    )
+    chosen = tune.tune(["DNN-EWC", "DNN-STL"], asked, console=QUIET, command=str)
+    for name, wanted in (
+        ("DNN-EWC", [{"mu": 0.03}, {"strength": 500.0}]),
+        ("DNN-STL", [{"mu": 0.03}]),
+    ):
+        trials = [trial.settings for trial in chosen[name].trials]
+        assert trials[1 : 1 + len(wanted)] == [{**trials[0], **changes} for changes in wanted]
+        assert len(trials) == 4
+    del performed
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"mu": 1e6}, "DNN-STL searches mu from .* to .*; 1e\\+06 is outside"),
+        ({"mu": float("nan")}, "nan is outside"),
+        ({"mo": 1.0}, "no method here searches 'mo'; they search .'mu'"),
+    ],
+)
+def test_trials_that_cannot_be_made_are_refused(tmp_path, settings, said):
+    asked = replace(_tuning(tmp_path), also=(settings,))
+    with pytest.raises(TuningError, match=said):
+        tune.tune(["DNN-STL"], asked, console=QUIET, command=str)
+
+
 def test_a_tuning_goes_on_where_it_was_and_chooses_the_same(tmp_path, performed, monkeypatch):
     given = {"console": QUIET, "command": str}
     first = tune.tune(["DNN-MTL"], _tuning(tmp_path, trials=2), **given)  # type: ignore[arg-type]

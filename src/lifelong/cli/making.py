@@ -129,6 +129,7 @@ def tune_command(
     seeds: Annotated[tuple[str, ...], arg(metavar="100-101")] = ("100-101",),
     tasks: Annotated[int, arg(metavar="N")] = 4,
     out: Out = f"{RESULTS}/tuning",
+    also: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE,...")] = (),
     storage: Annotated[str, arg(metavar="FILE|ADDRESS")] = "",
     choices: Annotated[Path | None, arg(metavar="DIR")] = None,
     where: On = HERE,
@@ -147,6 +148,8 @@ def tune_command(
         seeds: 100 or more, such as 100-101.
         tasks: Number of tasks, from the first of the stream.
         out: Directory to store the trials in, or an address such as s3://bucket/study.
+        also: Settings to try after the defaults, such as mu=0.03 mu=0.01,strength=10; they count
+            among the trials.
         storage: Share the trials with other processes that give the same: a file, or a database
             such as postgresql://host/name.
         where: Where the runs are made.
@@ -160,8 +163,10 @@ def tune_command(
         engine, resources = where.made()
         directory, store = at_hand(out, refresh=False)
         numbers = seed_numbers(seeds)
-        tuning = Tuning(data, size, trials, numbers, tasks, directory, store, storage)
+        guesses = tuple(_pairs(each) for each in also)
+        tuning = Tuning(data, size, trials, numbers, tasks, directory, store, storage, guesses)
         words = f"--data {data} --size {size} --trials {trials} --seeds {' '.join(seeds)}"
+        words += f" --also {' '.join(also)}" if also else ""
         with resumable():
             chosen = tune(
                 methods,
@@ -178,6 +183,15 @@ def tune_command(
         console = Terminal()
         console.print(two_columns("Chosen", {m: _in_words(c.settings) for m, c in chosen.items()}))
         console.print(f"in {file}", highlight=False, soft_wrap=True)
+
+
+def _pairs(given: str) -> dict[str, float]:
+    """Settings from `mu=0.03,strength=10`."""
+    try:
+        pairs = [each.split("=") for each in given.split(",")]
+        return {name.strip(): float(value) for name, value in pairs}
+    except ValueError:
+        raise Refusal(f"--also takes NAME=VALUE pairs such as mu=0.03, not {given!r}", 2) from None
 
 
 def pack_command(

@@ -6,7 +6,7 @@ with the same seed and taken through the earlier trials. One worker thus propose
 propose by itself, and several never draw the same numbers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -30,11 +30,14 @@ class StorageError(ValueError):
 
 
 def open_study(
-    name: str, space: Mapping[str, Range], defaults: Mapping[str, float], storage: str = ""
+    name: str,
+    space: Mapping[str, Range],
+    begin: Sequence[Mapping[str, float]],
+    storage: str = "",
 ) -> optuna.Study:
     """The study of this name in the storage, or a new one in this process."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    plan = _Plan(space, defaults)
+    plan = _Plan(space, begin)
     if not storage:
         return plan.study()
     return optuna.create_study(
@@ -80,13 +83,14 @@ class _Plan:
     """What a study searches, and where it begins."""
 
     space: Mapping[str, Range]
-    defaults: Mapping[str, float]
+    begin: Sequence[Mapping[str, float]]
 
     def study(self) -> optuna.Study:
-        """A new study in this process, whose first trial has the defaults."""
+        """A new study in this process, which tries first what it begins with."""
         sampler = optuna.samplers.TPESampler(seed=_SEED)
         study = optuna.create_study(direction="maximize", sampler=sampler)
-        study.enqueue_trial(dict(self.defaults))
+        for settings in self.begin:
+            study.enqueue_trial(dict(settings))
         return study
 
     def next_after(self, trials: list[FrozenTrial]) -> dict[str, float]:

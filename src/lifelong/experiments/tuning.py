@@ -59,6 +59,7 @@ class Tuning:
         out: directory in which trials are stored.
         store: the address whose trials that directory is a copy of, if they are at one.
         storage: of Optuna, shared with other processes: a file for a journal, or a database.
+        also: settings to try after the defaults; each method takes those that it searches.
     """
 
     data: str
@@ -69,6 +70,7 @@ class Tuning:
     out: Path = Path("results/tuning")
     store: str = ""
     storage: str = ""
+    also: tuple[Mapping[str, float], ...] = ()
 
     def __post_init__(self) -> None:
         reported = [seed for seed in self.seeds if seed < REPORTED]
@@ -93,7 +95,9 @@ def tune(
     resources: Resources = DEFAULT,
 ) -> dict[str, Choice]:
     """The best settings of each method among its trials; methods are tuned in parallel."""
-    studies = [_Study(name, tuning) for name in tunable(methods, tuning.data)]
+    names = tunable(methods, tuning.data)
+    _check_also(names, tuning.also)
+    studies = [_Study(name, tuning) for name in names]
     number = 0
     while jobs := [job for study in studies for job in study.ask()]:
         number += 1
@@ -122,6 +126,17 @@ def tunable(methods: Sequence[str], data: str) -> tuple[str, ...]:
             can = ", ".join(each.name for each in METHODS.values() if each.space)
             raise TuningError(f"{row.name} has nothing to tune; {can} have")
     return tuple(dict.fromkeys(row.tuned_as for row in asked))
+
+
+def _check_also(methods: Sequence[str], also: Sequence[Mapping[str, float]]) -> None:
+    """A setting that no method searches would be tried by none."""
+    known = {name for each in methods for name in method_named(each).space}
+    for name in (name for settings in also for name in settings):
+        if name not in known:
+            hint = did_you_mean(name, sorted(known))
+            raise TuningError(
+                f"no method here searches {name!r}; {hint}they search {sorted(known)}"
+            )
 
 
 def _places(data: str, size: Size) -> dict[str, tuple[Recipe, Entry]]:
@@ -153,13 +168,26 @@ class _Study:
         self._recipe, self._entry = places.get(method, (anywhere[0], Entry(method)))
         self._space = row.space
         defaults = row.settings_with(changes=self._entry.changes)
-        begin = {name: getattr(defaults, name) for name in self._space}
+        first = {name: getattr(defaults, name) for name in self._space}
+        begin = [first, *self._also(first)]
         name = f"{method} on {tuning.data}, {tuning.size}, {tuning.tasks} tasks, {tuning.seeds}"
         try:
             self._study = studies.open_study(name, self._space, begin, tuning.storage)
         except studies.StorageError as error:
             raise TuningError(str(error)) from error
         self._asked: FrozenTrial | None = None
+
+    def _also(self, first: Mapping[str, float]) -> list[dict[str, float]]:
+        """The trials asked for that differ from the defaults in something this method searches."""
+        asked = [{**first, **{n: v for n, v in s.items() if n in first}} for s in self.tuning.also]
+        for name, value in (pair for settings in asked for pair in settings.items()):
+            span = self._space[name]
+            if value != first[name] and not span.low <= value <= span.high:
+                raise TuningError(
+                    f"{self.method} searches {name} from {span.low:g} to {span.high:g}; "
+                    f"{value:g} is outside"
+                )
+        return [settings for settings in asked if settings != first]
 
     def ask(self) -> list[Job]:
         """The runs of the next trial; none when all have ended."""
