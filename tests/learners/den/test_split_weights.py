@@ -188,6 +188,30 @@ def test_the_first_task_chooses_the_strength_of_the_l1(mu):
     assert {stage.name for stage in stages} >= {"first", "first, mu / 4"}
 
 
+def test_a_strength_that_is_better_by_chance_is_not_chosen(monkeypatch):
+    """The loss falls, but only in one of fifty parts of the validation rows."""
+    lucky = torch.zeros(50)
+    lucky[7] = 5.0
+    parts = iter([lucky, torch.zeros(50)])
+    monkeypatch.setattr(TaskTraining, "loss_by_part", lambda *_: next(parts))
+    architecture = small_mlp()
+    learner = learned(architecture, [task_for(architecture)], quick(split="auto", mu=2.0, **TRY))
+    assert share_of_mu(learner.records) == 1.0
+
+
+@given(st.sampled_from(KINDS), st.integers(20, 400))
+@runs(max_examples=15)
+def test_losses_by_part_have_the_mean_of_the_loss(kind, rows):
+    architecture = small_mlp()
+    task = task_for(architecture, kind, rows=rows)
+    network = learned(architecture, [task], quick()).network.as_of(1)
+    training = TaskTraining(task, 1, quick(), torch.Generator().manual_seed(0), torch.device("cpu"))
+    losses = training.loss_by_part(network)
+    assert len(losses) >= min(25, len(task.valid))
+    if len(task.valid) % len(losses) == 0:
+        assert float(losses.mean()) == pytest.approx(training.loss(network), rel=1e-4)
+
+
 def test_trying_other_strengths_leaves_the_default_as_it_was():
     architecture = small_mlp()
     one, two = (

@@ -62,8 +62,8 @@ def _trained_with_l1(start: Network, training: TaskTraining, share: float = 1.0)
 
 def _with_chosen_l1(start: Network, training: TaskTraining) -> Draft:
     """Equation 2 with mu, and with a quarter of it for as long as the validation loss falls by the
-    share `min_improvement` of a constant guess's (0: not tried). Later tasks have the strength that
-    is chosen here.
+    share `min_improvement` of a constant guess's (0: not tried) and by more than chance. Later tasks
+    have the strength that is chosen here.
     """
     generator = training.generator
     least = training.settings.min_improvement * constant_loss(training)
@@ -73,7 +73,7 @@ def _with_chosen_l1(start: Network, training: TaskTraining) -> Draft:
     for share in SHARES[1:] if least else ():
         generator.set_state(begin)  # the same batches for all strengths
         weaker = _trained_with_l1(start, training, share)
-        if weaker.loss > best.loss - least:
+        if weaker.loss > best.loss - least or not _surely_lower(weaker, best, training):
             others.extend(weaker.stages)
             break
         others.extend(best.stages)
@@ -81,6 +81,12 @@ def _with_chosen_l1(start: Network, training: TaskTraining) -> Draft:
     generator.set_state(end)
     # Last, because it is the training that the network comes from.
     return replace(best, stages=(*others, *best.stages))
+
+
+def _surely_lower(one: Draft, other: Draft, training: TaskTraining) -> bool:
+    """Whether the validation loss is lower by two standard errors of the difference."""
+    gains = training.loss_by_part(other.network) - training.loss_by_part(one.network)
+    return bool(gains.mean() > 2 * gains.std() / len(gains) ** 0.5)
 
 
 def _first_patch(known: GrowingNetwork, start: Network, training: TaskTraining) -> Draft:

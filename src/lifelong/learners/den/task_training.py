@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from math import ceil
 from typing import final
 
 import torch
@@ -37,6 +38,8 @@ from lifelong.training.penalties import (
     sparsity,
     unit_groups,
 )
+
+PARTS = 50  # of the validation rows, for the standard error of a difference
 
 
 @final
@@ -136,6 +139,17 @@ class TaskTraining:
         loss = validation_loss(objectives, network.tensors, self.context.ranks)
         require_finite(loss, self.task.name, "between two trainings")
         return loss
+
+    def loss_by_part(self, network: Network) -> Tensor:
+        """Validation loss of each of `PARTS` parts of the rows, or more: their spread says what
+        chance does to the mean, whatever the task's loss is.
+        """
+        goal = objective(network.architecture, self.task, *self.rows())
+        parts = goal.valid.batches(min(4096, ceil(len(goal.valid) / PARTS)))
+        with torch.no_grad():
+            losses = [goal.loss(goal.forward(network.tensors, x), y) for x, y in parts if len(y)]
+        here = torch.stack(losses) if losses else torch.zeros(0, device=self.device)
+        return self.context.ranks.gathered(here)
 
     def rows(self, inputs: Tensor | None = None) -> tuple[Examples, Examples]:
         """Training and validation rows, on the device."""
