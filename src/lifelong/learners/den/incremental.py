@@ -62,8 +62,8 @@ def _trained_with_l1(start: Network, training: TaskTraining, share: float = 1.0)
 
 def _with_chosen_l1(start: Network, training: TaskTraining) -> Draft:
     """Equation 2 with mu, and with a quarter of it for as long as the validation loss falls by the
-    share `min_improvement` of a constant guess's (0: not tried) and by more than chance. Later tasks
-    have the strength that is chosen here.
+    share `min_improvement` of a constant guess's (0: not tried), and by more than chance. Later
+    tasks have the strength that is chosen here.
     """
     generator = training.generator
     least = training.settings.min_improvement * constant_loss(training)
