@@ -292,6 +292,13 @@ def test_ctrl_c_while_it_starts_gives_no_traceback(seconds):
     assert child.returncode in (0, 130, -signal.SIGINT)
 
 
+def test_under_torchrun_runs_are_stored_in_a_directory(capsys, monkeypatch):
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}.items():
+        monkeypatch.setenv(name, value)
+    said = _refused(["run", "rehearsal", "--out", "memory://study"], capsys, 2)
+    assert "under torchrun give a directory" in said
+
+
 def test_a_ctrl_c_that_python_drops_is_sent_again():
     code = """if True:
         import signal, time, weakref

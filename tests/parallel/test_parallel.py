@@ -26,10 +26,11 @@ from lifelong.learners.den import DEN
 from lifelong.networks.layout import NetworkError
 from lifelong.tasks.shards import Shard
 from lifelong.tasks.task import DatasetExamples, Task, TaskError, TensorExamples, part_of, whole_of
+from lifelong.training import sparse_head
 from lifelong.training.budget import SettingError
 from lifelong.training.ranks import ALONE, Ranks
 
-TWO = ("units", "auto", "dataset", "mapped", "DNN-EWC", "ER")
+TWO = ("units", "auto", "dataset", "mapped", "DNN-EWC", "ER", "L2-Selective")
 THREE = ("units", "weights", "finetune", "LwF", "GPM", "HAT")
 PROGRAM = member.__file__
 
@@ -76,6 +77,12 @@ def learned(tmp_path_factory):
 CASES = [(2, name) for name in TWO] + [(3, name) for name in THREE]
 
 
+@pytest.fixture
+def exact_heads(monkeypatch):
+    monkeypatch.setattr(sparse_head, "TOLERANCE", member.EXACT)
+
+
+@pytest.mark.usefixtures("exact_heads")
 @pytest.mark.parametrize(("count", "name"), CASES)
 def test_processes_find_what_one_finds(learned, count, name):
     found = [load_file(learned[count] / f"{name}-{rank}.safetensors") for rank in range(count)]
@@ -90,6 +97,7 @@ def test_processes_find_what_one_finds(learned, count, name):
     torch.testing.assert_close(found[0]["losses"], expected["losses"], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.usefixtures("exact_heads")
 def test_after_the_death_of_one_of_two_three_go_on(learned):
     """From the checkpoint of the first process: not from the start, and to the same end."""
     stage, _, step = (learned[3] / "looks").read_text().rpartition(": ")

@@ -90,6 +90,11 @@ def run_command(
             )
         ]
         together, first = _among_processes()
+        if together and store:
+            raise Refusal(
+                f"--out {out} is an address; under torchrun give a directory that all see",
+                2,
+            )
         if not first:
             take_part(todo)
             return
