@@ -20,7 +20,8 @@ from lifelong import Budget, mlp
 from lifelong.learners.baselines.fisher import fisher
 from lifelong.learners.baselines.si import PathIntegral
 from lifelong.networks.growing import Network, first_network, uniform
-from lifelong.tasks.task import Kind, TensorExamples
+from lifelong.tasks.examples import TensorExamples
+from lifelong.tasks.kinds import Kind
 from lifelong.training.loop import Problem, objective, solve
 from lifelong.training.penalties import Quadratic
 

@@ -22,7 +22,7 @@ from side_by_side import Figure, figure, publish
 from lifelong import Budget, Task
 from lifelong.learners.base import Learner
 from lifelong.learners.registry import METHODS
-from lifelong.tasks.task import Kind
+from lifelong.tasks.kinds import Kind
 
 TARGET = 1.25
 FAMILY = ("LPF", "LwF", "ER", "GPM", "PackNet", "Piggyback", "SupSup", "WSN", "HAT", "LoRA", "APD")

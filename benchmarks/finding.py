@@ -27,9 +27,10 @@ from lifelong.evaluation.metrics import auroc
 from lifelong.finding import Density
 from lifelong.tasks.datasets import load
 from lifelong.tasks.datasets.mnist import read_mnist
+from lifelong.tasks.examples import TensorExamples
+from lifelong.tasks.kinds import Kind
 from lifelong.tasks.splits import hold_out
 from lifelong.tasks.streams import Stream, class_groups
-from lifelong.tasks.task import Kind, TensorExamples
 
 SHRINK = 0.1  # of the features' covariance towards its diagonal
 

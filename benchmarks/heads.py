@@ -20,7 +20,8 @@ from torch import Tensor
 
 from lifelong import Budget, mlp
 from lifelong.networks.growing import first_network, uniform
-from lifelong.tasks.task import Kind, TensorExamples
+from lifelong.tasks.examples import TensorExamples
+from lifelong.tasks.kinds import Kind
 from lifelong.training.loop import Problem, TaskObjective, solve
 from lifelong.training.losses import loss_of
 from lifelong.training.penalties import L1Norm

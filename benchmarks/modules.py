@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from lifelong import Budget, grow
 from lifelong.networks.growing import Network, first_network, uniform
 from lifelong.networks.layout import trainable
-from lifelong.tasks.task import Kind, TensorExamples
+from lifelong.tasks.examples import TensorExamples
+from lifelong.tasks.kinds import Kind
 from lifelong.training.loop import Problem, objective, solve
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))

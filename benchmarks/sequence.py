@@ -36,7 +36,7 @@ from lifelong.evaluation.evaluate import score
 from lifelong.learners.base import Learner
 from lifelong.learners.registry import method
 from lifelong.tasks.datasets import DataError, load
-from lifelong.tasks.task import TensorExamples
+from lifelong.tasks.examples import TensorExamples
 
 STORE = Path(__file__).resolve().parent / "sequence.json"
 AUTHORS = 120_000 * 0.035  # seconds

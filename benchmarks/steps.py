@@ -15,7 +15,8 @@ from lifelong import Budget, convnet, mlp
 from lifelong.networks.growing import Network, first_network, uniform
 from lifelong.networks.sequential import Sequential
 from lifelong.networks.surgery import gather
-from lifelong.tasks.task import Kind, TensorExamples
+from lifelong.tasks.examples import TensorExamples
+from lifelong.tasks.kinds import Kind
 from lifelong.training.loop import Problem, objective, solve
 from lifelong.training.penalties import KernelGroup, L1Norm, sparse_weights
 

@@ -15,7 +15,9 @@ from lifelong.networks.growing import Network, first_network, uniform
 from lifelong.networks.layout import OUTPUTS, Architecture, TensorSpec
 from lifelong.networks.sequential import Sequential, convnet, mlp
 from lifelong.networks.surgery import newcomers, with_newcomers
-from lifelong.tasks.task import Examples, Kind, Task, TensorExamples
+from lifelong.tasks.examples import Examples, TensorExamples
+from lifelong.tasks.kinds import Kind
+from lifelong.tasks.task import Task
 from lifelong.training.budget import Budget
 
 BUDGET = Budget(

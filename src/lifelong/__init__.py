@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from lifelong.networks.adapted import adapt
     from lifelong.networks.sequential import alexnet, convnet, mlp
     from lifelong.networks.traced.architecture import grow
-    from lifelong.tasks.task import Kind, Task, TaskError
+    from lifelong.tasks.kinds import Kind, TaskError
+    from lifelong.tasks.task import Task
     from lifelong.training.budget import Budget
 
 __all__ = [
@@ -41,7 +42,8 @@ _HOMES = {
     "lifelong.networks.adapted": ("adapt",),
     "lifelong.networks.sequential": ("alexnet", "convnet", "mlp"),
     "lifelong.networks.traced.architecture": ("grow",),
-    "lifelong.tasks.task": ("Kind", "Task", "TaskError"),
+    "lifelong.tasks.kinds": ("Kind", "TaskError"),
+    "lifelong.tasks.task": ("Task",),
     "lifelong.training.budget": ("Budget",),
 }
 

@@ -22,7 +22,7 @@ from lifelong.evaluation.measure import LearnsTogether
 from lifelong.extras import MissingExtraError
 from lifelong.learners.registry import METHODS
 from lifelong.networks.layout import Layout
-from lifelong.tasks.task import TaskError
+from lifelong.tasks.kinds import TaskError
 
 KINDS = ("one output", "subtasks", "classes")
 

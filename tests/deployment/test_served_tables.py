@@ -13,7 +13,7 @@ from lifelong.cli.main import main
 from lifelong.deployment import tables
 from lifelong.deployment.export import export
 from lifelong.deployment.facts import ExportError
-from lifelong.tasks.task import TaskError
+from lifelong.tasks.kinds import TaskError
 
 ROWS = 90
 

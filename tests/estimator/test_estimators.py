@@ -25,7 +25,7 @@ from lifelong.estimator.rows import by_size, part, repeated
 from lifelong.learners.registry import METHODS, MethodError
 from lifelong.persistence.models import MANIFEST, ModelFileError
 from lifelong.tables.frames import TableError
-from lifelong.tasks.task import TaskError
+from lifelong.tasks.kinds import TaskError
 from lifelong.training.budget import SettingError
 
 BUDGET = Budget(steps=120, learning_rate=0.02, check_every=20, batch_size=32, patience=2)

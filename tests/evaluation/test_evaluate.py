@@ -14,8 +14,9 @@ from lifelong.evaluation.evaluate import evaluate, score, steps, timed
 from lifelong.evaluation.metrics import METRICS, Metric, accuracy, auroc
 from lifelong.records import Capacity, StageRecord
 from lifelong.tasks.datasets import load
+from lifelong.tasks.kinds import Kind, TaskError
 from lifelong.tasks.streams import Stream
-from lifelong.tasks.task import Kind, Task, TaskError
+from lifelong.tasks.task import Task
 
 
 class Means:

@@ -14,8 +14,9 @@ from lifelong.evaluation.metrics import metrics_for, r2, rmse
 from lifelong.evaluation.runs import Run
 from lifelong.learners.den import DEN
 from lifelong.report.page import page
+from lifelong.tasks.kinds import TaskError
 from lifelong.tasks.streams import Stream, class_groups
-from lifelong.tasks.task import Task, TaskError
+from lifelong.tasks.task import Task
 
 
 def stream(*kinds):

@@ -16,8 +16,8 @@ from lifelong.learners.baselines import Joint, Single, TrainingSettings
 from lifelong.learners.den import DEN
 from lifelong.networks.sequential import mlp
 from lifelong.persistence.models import ModelFileError
+from lifelong.tasks.kinds import TaskError
 from lifelong.tasks.streams import Stream
-from lifelong.tasks.task import TaskError
 
 TASKS = stream_for(small_mlp(), "one output", "classes", "subtasks")
 

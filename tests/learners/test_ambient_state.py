@@ -7,7 +7,7 @@ import torch
 from builders import contents, inputs_for, learned, quick, same, small_mlp, stream_for
 from lifelong.learners.base import Learner
 from lifelong.learners.baselines import Joint, TrainingSettings
-from lifelong.tasks.task import TaskError
+from lifelong.tasks.kinds import TaskError
 
 TASKS = stream_for(small_mlp(), "one output", "classes")
 

@@ -26,7 +26,7 @@ from lifelong.networks.traced.architecture import Traced
 from lifelong.persistence.checkpoint import Checkpoint
 from lifelong.persistence.files import digest
 from lifelong.persistence.models import ModelFileError
-from lifelong.tasks.task import TensorExamples
+from lifelong.tasks.examples import TensorExamples
 from lifelong.training import precision
 from lifelong.training.budget import Budget, SettingError
 from zoo import ZOO, module_of, traced

@@ -27,7 +27,8 @@ from lifelong.learners.den import DEN
 from lifelong.learners.registry import METHODS
 from lifelong.networks.sequential import mlp
 from lifelong.persistence import checkpoint as journal
-from lifelong.tasks.task import DatasetExamples, Task
+from lifelong.tasks.examples import DatasetExamples
+from lifelong.tasks.task import Task
 from lifelong.training import loop, sparse_head
 from lifelong.training.budget import Budget
 from lifelong.training.ranks import RanksError

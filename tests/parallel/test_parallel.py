@@ -24,8 +24,10 @@ from lifelong.experiments.stored import from_json
 from lifelong.learners.base import _require_divisible
 from lifelong.learners.den import DEN
 from lifelong.networks.layout import NetworkError
+from lifelong.tasks.examples import DatasetExamples, TensorExamples, part_of, whole_of
+from lifelong.tasks.kinds import TaskError
 from lifelong.tasks.shards import Shard
-from lifelong.tasks.task import DatasetExamples, Task, TaskError, TensorExamples, part_of, whole_of
+from lifelong.tasks.task import Task
 from lifelong.training import sparse_head
 from lifelong.training.budget import SettingError
 from lifelong.training.ranks import ALONE, Ranks

@@ -39,7 +39,7 @@ from lifelong.learners.registry import load_model
 from lifelong.persistence.files import LOCK, packed, unpacked
 from lifelong.persistence.models import MANIFEST, Manifest, ModelFileError
 from lifelong.report.inspection import show
-from lifelong.tasks.task import TaskError
+from lifelong.tasks.kinds import TaskError
 from lifelong.training.budget import SettingError
 from older_models import in_one_file
 

@@ -30,7 +30,7 @@ from builders import (
 from lifelong.learners.den import DEN
 from lifelong.persistence import checkpoint as journal
 from lifelong.persistence.models import ModelFileError
-from lifelong.tasks.task import TaskError
+from lifelong.tasks.kinds import TaskError
 from lifelong.training.budget import Budget
 
 History: TypeAlias = tuple[str, ...]

@@ -35,7 +35,7 @@ from lifelong.report.page import page
 from lifelong.tasks.datasets.features import features, read_npz
 from lifelong.tasks.datasets.files import DataError
 from lifelong.tasks.datasets.mnist import read_idx
-from lifelong.tasks.task import TaskError
+from lifelong.tasks.kinds import TaskError
 from older_models import in_one_file
 
 SECONDS = 5  # that a refusal may take

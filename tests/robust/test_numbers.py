@@ -22,7 +22,8 @@ from builders import (
 from lifelong.learners.baselines import EWC, SI, EWCSettings, SISettings
 from lifelong.learners.den import DEN
 from lifelong.networks.sequential import mlp
-from lifelong.tasks.task import Kind, Task, TaskError
+from lifelong.tasks.kinds import Kind, TaskError
+from lifelong.tasks.task import Task
 from lifelong.training.budget import Budget
 from lifelong.training.loop import STANDALONE, TrainingError
 

@@ -42,7 +42,7 @@ from lifelong.learners.registry import METHODS as REGISTERED
 from lifelong.persistence import checkpoint as journal
 from lifelong.persistence.checkpoint import CheckpointError
 from lifelong.persistence.files import LOCK
-from lifelong.tasks.task import DatasetExamples
+from lifelong.tasks.examples import DatasetExamples
 from lifelong.training.budget import Budget
 from lifelong.training.loop import TrainingError
 

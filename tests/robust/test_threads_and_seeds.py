@@ -30,7 +30,7 @@ from builders import (
 from lifelong.learners.baselines import Finetuning, SequentialSettings
 from lifelong.learners.den import DEN
 from lifelong.persistence.files import digest_of
-from lifelong.tasks.task import TaskError
+from lifelong.tasks.kinds import TaskError
 
 X = inputs_for(small_mlp(), 20)
 

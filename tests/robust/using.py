@@ -19,7 +19,8 @@ from lifelong.networks.adapted import Adapted
 from lifelong.networks.growing import LearnedTask
 from lifelong.report.inspection import show
 from lifelong.report.page import page
-from lifelong.tasks.task import Kind, Task
+from lifelong.tasks.kinds import Kind
+from lifelong.tasks.task import Task
 from lifelong.training.budget import Budget
 
 Model: TypeAlias = "Learner[Any] | LifelongEstimator"

@@ -12,7 +12,9 @@ from lifelong.learners.den import DEN, retrain
 from lifelong.tables.frames import TableError
 from lifelong.tables.mapped import map_rows
 from lifelong.tasks import task as tasks
-from lifelong.tasks.task import Kind, MappedExamples, Task, TaskError
+from lifelong.tasks.examples import MappedExamples
+from lifelong.tasks.kinds import Kind, TaskError
+from lifelong.tasks.task import Task
 
 RESIDENT = "Rss:"
 

@@ -10,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lifelong.tasks.datasets import load
+from lifelong.tasks.examples import DatasetExamples
+from lifelong.tasks.kinds import Kind, TaskError
 from lifelong.tasks.scaling import Scale, inputs_of
 from lifelong.tasks.splits import Subset, consecutive, hold_out, split_table
 from lifelong.tasks.streams import Stream, class_groups, one_versus_rest, permutations
-from lifelong.tasks.task import DatasetExamples, Kind, Task, TaskError
+from lifelong.tasks.task import Task
 
 
 def table(classes=4, rows=12, features=5):

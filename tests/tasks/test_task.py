@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import random
-from lifelong.tasks.task import DatasetExamples, Kind, Task, TaskError, TensorExamples, to_device
+from lifelong.tasks.examples import DatasetExamples, TensorExamples, to_device
+from lifelong.tasks.kinds import Kind, TaskError
+from lifelong.tasks.task import Task
 
 X = np.random.default_rng(0).normal(size=(6, 3))
 Y = np.array([0, 1, 0, 1, 1, 0])

@@ -9,7 +9,8 @@ import torch
 from builders import CountedExamples, random, random_network, small_mlp, task_for
 from lifelong.learners.den import Settings
 from lifelong.networks.sequential import mlp
-from lifelong.tasks.task import Kind, TensorExamples
+from lifelong.tasks.examples import TensorExamples
+from lifelong.tasks.kinds import Kind
 from lifelong.training.budget import Budget, SettingError
 from lifelong.training.loop import (
     Problem,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from builders import BUDGET, answers, contents, quick, random, same, small_mlp, task_for
 from lifelong import DEN, Task
 from lifelong.learners.registry import METHODS
+from lifelong.tasks.kinds import TaskError
 from lifelong.tasks.streams import Stream
-from lifelong.tasks.task import TaskError
 from lifelong.training.losses import loss_of
 
 X = torch.randn(12, 6, generator=random(0))

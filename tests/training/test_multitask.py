@@ -20,7 +20,7 @@ from builders import (
     with_rows,
 )
 from lifelong.learners.baselines import Joint, Single, TrainingSettings
-from lifelong.tasks.task import TaskError
+from lifelong.tasks.kinds import TaskError
 from lifelong.training.budget import Budget
 from lifelong.training.loop import STANDALONE, validation_loss
 from lifelong.training.loop import objective as asked

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from builders import BUDGET, random, random_network, small_convnet, small_mlp, task_for
 from lifelong.learners.baselines.si import PathIntegral
-from lifelong.tasks.task import TensorExamples, to_device
+from lifelong.tasks.examples import TensorExamples, to_device
 from lifelong.training.loop import Problem, _Loop, objective
 from lifelong.training.penalties import Quadratic, sparse_weights
 from lifelong.training.ranks import ALONE

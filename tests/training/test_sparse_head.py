@@ -12,7 +12,7 @@ from sklearn.linear_model import Lasso, LogisticRegression
 from builders import quick, random, stream_for
 from lifelong.learners.den import DEN
 from lifelong.networks.sequential import mlp
-from lifelong.tasks.task import Kind
+from lifelong.tasks.kinds import Kind
 from lifelong.training.budget import Budget
 from lifelong.training.losses import loss_of
 from lifelong.training.sparse_head import TOLERANCE, fit_sparse_head

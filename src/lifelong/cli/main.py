@@ -257,7 +257,7 @@ def _errors_to_tell() -> tuple[type[Exception], ...]:
     from lifelong.extras import MissingExtraError
     from lifelong.persistence.models import ModelFileError
     from lifelong.plugins import PluginError
-    from lifelong.tasks.task import TaskError
+    from lifelong.tasks.kinds import TaskError
 
     return TaskError, RunError, ModelFileError, MissingExtraError, PluginError
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from lifelong.learners.base import AnyLearner
 from lifelong.networks.growing import LearnedTask
-from lifelong.tasks.task import Kind
+from lifelong.tasks.kinds import Kind
 
 
 class ExportError(ValueError):

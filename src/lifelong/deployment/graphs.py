@@ -28,7 +28,7 @@ from lifelong.networks.sequential import (
     Relu,
     Sequential,
 )
-from lifelong.tasks.task import Kind
+from lifelong.tasks.kinds import Kind
 
 if TYPE_CHECKING:
     from onnx import ModelProto

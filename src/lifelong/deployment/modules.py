@@ -18,7 +18,7 @@ from lifelong.networks.sequential import (
     Relu,
     Sequential,
 )
-from lifelong.tasks.task import Kind
+from lifelong.tasks.kinds import Kind
 
 
 def task_module(learner: AnyLearner, task: str, *, answers: bool = False) -> nn.Module:

@@ -19,7 +19,7 @@ from lifelong.deployment.answering import Answering, RefusedError, load_answerin
 from lifelong.extras import require_extra
 from lifelong.persistence.models import MANIFEST, ModelFileError
 from lifelong.printing import printable
-from lifelong.tasks.task import TaskError
+from lifelong.tasks.kinds import TaskError
 
 require_extra("uvicorn", "starlette", "prometheus_client", extra="serve")
 

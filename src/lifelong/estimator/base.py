@@ -26,7 +26,8 @@ from lifelong.networks.sequential import Sequential, mlp
 from lifelong.persistence.models import Attached, ModelFileError
 from lifelong.tables.frames import Column, Table, TableError, read_labels, read_table
 from lifelong.tables.preparation import MOST_CATEGORIES, RAMPS, Preparation, Value
-from lifelong.tasks.task import Kind, Task, TaskError
+from lifelong.tasks.kinds import Kind, TaskError
+from lifelong.tasks.task import Task
 from lifelong.training.budget import Budget, SettingError
 
 Answers: TypeAlias = NDArray[Any]

@@ -15,7 +15,7 @@ from lifelong.estimator.base import Answers, LifelongEstimator, TaskFacts
 from lifelong.networks.layout import Architecture
 from lifelong.tables.frames import Column, TableError
 from lifelong.tables.preparation import MOST_CATEGORIES, RAMPS, labels_as_values
-from lifelong.tasks.task import Kind
+from lifelong.tasks.kinds import Kind
 from lifelong.training.budget import Budget
 
 

@@ -13,7 +13,7 @@ from lifelong.estimator.rows import by_size
 from lifelong.networks.layout import Architecture
 from lifelong.tables.frames import Column, TableError
 from lifelong.tables.preparation import MOST_CATEGORIES, RAMPS
-from lifelong.tasks.task import Kind
+from lifelong.tasks.kinds import Kind
 from lifelong.training.budget import Budget, require_one_of
 
 _KINDS = {"squared_error": Kind.REGRESSION, "absolute_error": Kind.MEDIAN_REGRESSION}

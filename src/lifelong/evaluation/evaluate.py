@@ -15,8 +15,10 @@ from lifelong.evaluation.metrics import METRICS, metrics_for
 from lifelong.evaluation.results import ResultMatrix
 from lifelong.extras import require_extra
 from lifelong.records import Answers, Capacity
+from lifelong.tasks.examples import Examples
+from lifelong.tasks.kinds import Kind, TaskError
 from lifelong.tasks.streams import Stream
-from lifelong.tasks.task import Examples, Kind, Task, TaskError
+from lifelong.tasks.task import Task
 
 require_extra("sklearn", extra="evaluation")  # fail now, not after hours of learning
 

@@ -27,8 +27,9 @@ from lifelong.networks.sharing import Sharing
 from lifelong.networks.traced.architecture import TracedData
 from lifelong.persistence.models import MANIFEST, ModelFileError, read_manifest
 from lifelong.records import BYTES, Answers, StageRecord, TaskRecord
+from lifelong.tasks.kinds import TaskError
 from lifelong.tasks.streams import Stream
-from lifelong.tasks.task import Task, TaskError
+from lifelong.tasks.task import Task
 
 ProgressCallback: TypeAlias = Callable[[str, str, int], None]  # method, activity, tasks done
 

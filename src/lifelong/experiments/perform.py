@@ -39,8 +39,8 @@ from lifelong.persistence.files import directory_lock, make_directory, replace_f
 from lifelong.persistence.models import ModelFileError
 from lifelong.tables import dataset as _own_tables  # noqa: F401 (registers the data set "table")
 from lifelong.tasks.datasets import load
+from lifelong.tasks.kinds import TaskError
 from lifelong.tasks.streams import Stream
-from lifelong.tasks.task import TaskError
 from lifelong.training.budget import SettingError
 from lifelong.training.loop import TrainingError
 from lifelong.training.ranks import Parallel, ranks_for

@@ -39,16 +39,9 @@ from lifelong.persistence.models import (
 )
 from lifelong.printing import Terminal
 from lifelong.records import BYTES, Capacity, TaskRecord
-from lifelong.tasks.task import (
-    Array,
-    Examples,
-    Kind,
-    Task,
-    TaskError,
-    TensorExamples,
-    part_of,
-    plain_tensor,
-)
+from lifelong.tasks.examples import Examples, TensorExamples, part_of
+from lifelong.tasks.kinds import Array, Kind, TaskError, plain_tensor
+from lifelong.tasks.task import Task
 from lifelong.training.budget import SettingError, complete, with_new_names
 from lifelong.training.loop import TrainingContext, TrainingError
 from lifelong.training.ranks import (

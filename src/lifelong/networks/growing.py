@@ -27,7 +27,8 @@ from lifelong.networks.layout import (
     take,
 )
 from lifelong.networks.patches import Patch, apply, difference, old_region
-from lifelong.tasks.task import Kind, Task
+from lifelong.tasks.kinds import Kind
+from lifelong.tasks.task import Task
 
 ROOT = 0  # number of the untrained network, as a parent
 OWN = "own/"  # prefix of tensors in a method's memory that belong to no shared tensor

@@ -22,7 +22,7 @@ from lifelong.persistence.files import (
     unpacked,
 )
 from lifelong.records import TaskRecord
-from lifelong.tasks.task import Kind
+from lifelong.tasks.kinds import Kind
 
 GROWN = "grown/"  # prefix of slabs
 _ABOUT = "about"  # name of the facts among the tensors: JSON, as bytes

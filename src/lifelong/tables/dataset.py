@@ -14,8 +14,9 @@ from lifelong.extras import require_extra
 from lifelong.tables.frames import Column, Table, TableError, read_labels, read_table
 from lifelong.tables.preparation import Preparation
 from lifelong.tasks.datasets import DataError, DataSet, register_dataset
+from lifelong.tasks.kinds import Kind
 from lifelong.tasks.streams import Stream
-from lifelong.tasks.task import Kind, Task
+from lifelong.tasks.task import Task
 
 SHARES = (0.6, 0.2, 0.2)
 Rows = NDArray[np.int64]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lifelong.extras import require_extra
-from lifelong.tasks.task import TaskError
+from lifelong.tasks.kinds import TaskError
 
 Column: TypeAlias = NDArray[Any]
 _DAY = 86_400_000  # milliseconds

@@ -8,8 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lifelong.tasks.kinds import TaskError
 from lifelong.tasks.splits import CHUNK, Subset
-from lifelong.tasks.task import TaskError
 
 Standardise: TypeAlias = Literal["whole", "features", "channels", "range"] | None
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lifelong.tasks.task import TaskError
+from lifelong.tasks.kinds import TaskError
 
 Sizes: TypeAlias = tuple[int, int, int] | tuple[float, float, float]
 

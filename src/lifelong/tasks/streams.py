@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lifelong.tasks.kinds import Kind, TaskError
 from lifelong.tasks.scaling import Scale, Standardise, axes_of, inputs_of
 from lifelong.tasks.splits import Splits, Subset, generator_for
-from lifelong.tasks.task import Kind, Task, TaskError
+from lifelong.tasks.task import Task
 
 Order: TypeAlias = Literal["drawn", "given"]
 Scenario: TypeAlias = Literal["task", "domain", "class"]

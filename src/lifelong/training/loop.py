@@ -25,7 +25,9 @@ from torch import Tensor
 from lifelong.networks.layout import Architecture, Tensors, logits
 from lifelong.persistence.checkpoint import StageSnapshot
 from lifelong.records import StageRecord
-from lifelong.tasks.task import Examples, Kind, Task
+from lifelong.tasks.examples import Examples
+from lifelong.tasks.kinds import Kind
+from lifelong.tasks.task import Task
 from lifelong.training.budget import Budget
 from lifelong.training.losses import Loss, loss_of
 from lifelong.training.optimizer import (

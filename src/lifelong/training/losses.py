@@ -7,7 +7,8 @@ from typing import TypeAlias
 import torch.nn.functional as F
 from torch import Tensor
 
-from lifelong.tasks.task import Kind, Task
+from lifelong.tasks.kinds import Kind
+from lifelong.tasks.task import Task
 
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 

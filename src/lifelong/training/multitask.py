@@ -8,7 +8,9 @@ from torch import Tensor
 
 from lifelong.networks.growing import GrowingNetwork, Initialise, LearnedTask
 from lifelong.networks.layout import Tensors, logits, statistics, take, trainable
-from lifelong.tasks.task import Task, TaskError, to_device
+from lifelong.tasks.examples import to_device
+from lifelong.tasks.kinds import TaskError
+from lifelong.tasks.task import Task
 from lifelong.training.budget import Budget
 from lifelong.training.loop import (
     STANDALONE,

@@ -30,7 +30,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lifelong.tasks.task import Kind
+from lifelong.tasks.kinds import Kind
 from lifelong.training.ranks import ALONE, Ranks
 
 TOLERANCE = 1e-3  # of mu_max

@@ -15,7 +15,7 @@ from builders import (
     task_for,
 )
 from lifelong.learners.baselines import Joint, Single, TrainingSettings
-from lifelong.tasks.task import TaskError
+from lifelong.tasks.kinds import TaskError
 from lifelong.training.budget import Budget, SettingError
 
 TRAINING = TrainingSettings(mu=0.01, budget=Budget(steps=300, batch_size=32, learning_rate=0.01))

@@ -12,7 +12,8 @@ from builders import ARCHITECTURES, KINDS, in_double, inputs_for, random, random
 from lifelong.learners.baselines.fisher import fisher
 from lifelong.networks.growing import Network
 from lifelong.networks.layout import logits
-from lifelong.tasks.task import Kind, TensorExamples
+from lifelong.tasks.examples import TensorExamples
+from lifelong.tasks.kinds import Kind
 
 Oracle = Callable[[Network, Kind, TensorExamples], dict[str, torch.Tensor]]
 OUTPUTS = {"one output": 1, "subtasks": 2, "classes": 3}

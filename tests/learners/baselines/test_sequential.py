@@ -23,7 +23,7 @@ from lifelong.learners.baselines import (
 from lifelong.learners.baselines.si import PathIntegral
 from lifelong.networks.growing import first_network, uniform
 from lifelong.persistence import checkpoint as journal
-from lifelong.tasks.task import TaskError
+from lifelong.tasks.kinds import TaskError
 from lifelong.training.budget import Budget, SettingError
 from lifelong.training.loop import Problem, objective, solve
 from lifelong.training.penalties import Quadratic

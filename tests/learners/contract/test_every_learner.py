@@ -22,7 +22,7 @@ from lifelong.learners.baselines import Joint
 from lifelong.learners.den import DEN
 from lifelong.learners.registry import METHODS
 from lifelong.networks.sequential import mlp
-from lifelong.tasks.task import TaskError
+from lifelong.tasks.kinds import TaskError
 from lifelong.training.budget import Budget
 
 IN_TURN = (

@@ -24,7 +24,8 @@ from lifelong.learners.den.task_training import growth, movement
 from lifelong.networks.layout import HEAD, FrozenCache
 from lifelong.networks.sequential import mlp
 from lifelong.networks.surgery import append_units, newcomers, with_newcomers
-from lifelong.tasks.task import Kind, TensorExamples
+from lifelong.tasks.examples import TensorExamples
+from lifelong.tasks.kinds import Kind
 from lifelong.training.budget import Budget
 from lifelong.training.loop import Problem, objective, solve, validation_loss
 from lifelong.training.penalties import Around, L1Norm, SparseGroup

@@ -31,7 +31,8 @@ from builders import (
 from lifelong.learners.den import DEN, Settings
 from lifelong.networks.sequential import mlp
 from lifelong.networks.sharing import Sharing
-from lifelong.tasks.task import DatasetExamples, Kind, TaskError, TensorExamples
+from lifelong.tasks.examples import DatasetExamples, TensorExamples
+from lifelong.tasks.kinds import Kind, TaskError
 from lifelong.training.budget import Budget, SettingError
 from lifelong.training.loop import TrainingError
 

@@ -24,7 +24,9 @@ from lifelong.learners.den.retrain import select, selective_retraining, with_spa
 from lifelong.learners.den.task_training import TaskTraining, movement
 from lifelong.networks.growing import GrowingNetwork
 from lifelong.networks.surgery import gather, scatter
-from lifelong.tasks.task import Kind, Task, TensorExamples, to_device
+from lifelong.tasks.examples import TensorExamples, to_device
+from lifelong.tasks.kinds import Kind
+from lifelong.tasks.task import Task
 from lifelong.training.budget import Budget
 from lifelong.training.loop import Problem, objective, solve
 from lifelong.training.sparse_head import fit_sparse_head

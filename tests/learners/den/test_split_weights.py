@@ -26,7 +26,7 @@ from lifelong.learners.den.by_need import FROM_LAST, FROM_ROOT, constant_loss, s
 from lifelong.learners.den.retrain import selective_retraining
 from lifelong.learners.den.split_weights import Patching
 from lifelong.learners.den.task_training import TaskTraining
-from lifelong.tasks.task import Kind
+from lifelong.tasks.kinds import Kind
 from lifelong.training.budget import SettingError
 
 NEVER = 1e6  # a tau that no loss exceeds

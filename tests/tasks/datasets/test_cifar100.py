@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lifelong.tasks.datasets import DataError, cifar100, load
-from lifelong.tasks.task import TaskError
+from lifelong.tasks.kinds import TaskError
 
 
 def rows(each, classes=20):

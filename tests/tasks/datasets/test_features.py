@@ -8,7 +8,7 @@ from sklearn.decomposition import PCA
 from lifelong.tasks.datasets import DataError, awa, load
 from lifelong.tasks.datasets.awa import _numbers
 from lifelong.tasks.datasets.features import read_npz
-from lifelong.tasks.task import TaskError
+from lifelong.tasks.kinds import TaskError
 
 
 def table(classes=4, each=20, features=12):

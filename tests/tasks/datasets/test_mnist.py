@@ -9,7 +9,7 @@ import torch
 from small_files import idx
 
 from lifelong.tasks.datasets import DataError, load, mnist
-from lifelong.tasks.task import TaskError
+from lifelong.tasks.kinds import TaskError
 
 
 def test_small_files_become_ten_tasks(mnist_dir):

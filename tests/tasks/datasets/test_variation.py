@@ -12,7 +12,7 @@ from lifelong.tasks.datasets.variation import (
     photograph_patches,
     turned,
 )
-from lifelong.tasks.task import TaskError
+from lifelong.tasks.kinds import TaskError
 
 SIZES = (20, 5, 15)
 

@@ -29,7 +29,8 @@ from lifelong.networks.growing import BITS, OWN, GrowingNetwork
 from lifelong.networks.layout import NetworkError, Tensors, logits
 from lifelong.networks.masks import bytes_for, join_sparse, on_dim, split_sparse, unpack_bits
 from lifelong.records import TaskRecord
-from lifelong.tasks.task import Task, to_device
+from lifelong.tasks.examples import to_device
+from lifelong.tasks.task import Task
 from lifelong.training.budget import Budget, require
 from lifelong.training.loop import Problem, TaskObjective, TrainingContext, solve
 from lifelong.training.losses import loss_of

@@ -27,7 +27,9 @@ from lifelong.learners.baselines.sequential import (
 from lifelong.learners.baselines.settings import SequentialSettings
 from lifelong.networks.growing import OWN, GrowingNetwork, LearnedTask
 from lifelong.networks.layout import NetworkError, Tensors, apply_head, logits
-from lifelong.tasks.task import Examples, Kind, Task, TensorExamples, part_of, whole_of
+from lifelong.tasks.examples import Examples, TensorExamples, part_of, whole_of
+from lifelong.tasks.kinds import Kind
+from lifelong.tasks.task import Task
 from lifelong.training.budget import SettingError, require
 from lifelong.training.loop import TaskObjective
 from lifelong.training.losses import loss_of

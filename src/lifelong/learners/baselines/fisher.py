@@ -21,7 +21,8 @@ from lifelong.learners.baselines.sequential import TaskOutcome
 from lifelong.networks.growing import Network
 from lifelong.networks.layout import Tensors, logits, trainable
 from lifelong.networks.sequential import Sequential
-from lifelong.tasks.task import Examples, Kind, whole_of
+from lifelong.tasks.examples import Examples, whole_of
+from lifelong.tasks.kinds import Kind
 from lifelong.training.budget import require, require_one_of
 from lifelong.training.ranks import ALONE, Ranks
 

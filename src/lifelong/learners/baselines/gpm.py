@@ -20,7 +20,7 @@ from lifelong.learners.baselines.settings import SequentialSettings
 from lifelong.networks.growing import OWN, Network
 from lifelong.networks.layout import Architecture, NetworkError, Tensors
 from lifelong.networks.sequential import Sequential
-from lifelong.tasks.task import Examples, whole_of
+from lifelong.tasks.examples import Examples, whole_of
 from lifelong.training.budget import require
 
 _SMALLEST = 1e-7  # share of the energy below which a direction is rounding

@@ -26,7 +26,8 @@ from lifelong.networks.layout import INPUTS, Architecture, NetworkError, Tensors
 from lifelong.networks.masks import between, bytes_for, on_dim, pack_bits, spread, unpack_bits
 from lifelong.networks.sharing import Sharing
 from lifelong.records import TaskRecord
-from lifelong.tasks.task import Task, to_device
+from lifelong.tasks.examples import to_device
+from lifelong.tasks.task import Task
 from lifelong.training.budget import Budget, require
 from lifelong.training.loop import Problem, TaskObjective, TrainingContext, solve
 from lifelong.training.losses import loss_of

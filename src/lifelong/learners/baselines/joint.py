@@ -10,7 +10,8 @@ from lifelong.learners.base import Learner
 from lifelong.learners.baselines.settings import TrainingSettings
 from lifelong.networks.growing import GrowingNetwork, Network, first_network, uniform
 from lifelong.records import GroupRecord, TaskRecord
-from lifelong.tasks.task import Task, TaskError
+from lifelong.tasks.kinds import TaskError
+from lifelong.tasks.task import Task
 from lifelong.training.loop import TrainingContext
 from lifelong.training.multitask import train_multitask
 

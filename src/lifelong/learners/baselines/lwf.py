@@ -17,7 +17,9 @@ from lifelong.learners.baselines.sequential import SequentialLearner, heads
 from lifelong.learners.baselines.settings import SequentialSettings
 from lifelong.networks.growing import GrowingNetwork
 from lifelong.networks.layout import HEAD, Architecture, Tensors, apply_head
-from lifelong.tasks.task import Examples, Kind, Task, TensorExamples
+from lifelong.tasks.examples import Examples, TensorExamples
+from lifelong.tasks.kinds import Kind
+from lifelong.tasks.task import Task
 from lifelong.training.budget import require, require_one_of
 from lifelong.training.loop import TaskObjective
 from lifelong.training.losses import loss_of

@@ -21,7 +21,8 @@ from lifelong.networks.growing import BITS, GrowingNetwork, Network
 from lifelong.networks.layout import Tensors
 from lifelong.networks.masks import bytes_for, pack_bits, unpack_bits
 from lifelong.records import TaskRecord
-from lifelong.tasks.task import Task, to_device
+from lifelong.tasks.examples import to_device
+from lifelong.tasks.task import Task
 from lifelong.training.budget import Budget, require, require_one_of
 from lifelong.training.loop import Problem, TrainingContext, objective, solve
 

@@ -24,7 +24,8 @@ from lifelong.learners.baselines.views import movable_all, movable_own
 from lifelong.networks.growing import GrowingNetwork
 from lifelong.networks.layout import Tensors, logits
 from lifelong.records import TaskRecord
-from lifelong.tasks.task import Task, to_device
+from lifelong.tasks.examples import to_device
+from lifelong.tasks.task import Task
 from lifelong.training.budget import Budget, require
 from lifelong.training.loop import Problem, TaskObjective, TrainingContext, solve
 from lifelong.training.losses import loss_of

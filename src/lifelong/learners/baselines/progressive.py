@@ -18,7 +18,8 @@ from lifelong.networks.columns import Columns, column_shape
 from lifelong.networks.growing import GrowingNetwork, Network, uniform
 from lifelong.networks.layout import NetworkError, Tensors, trainable
 from lifelong.records import GroupRecord, TaskRecord
-from lifelong.tasks.task import Task, to_device
+from lifelong.tasks.examples import to_device
+from lifelong.tasks.task import Task
 from lifelong.training.budget import Budget, plain_numbers, require
 from lifelong.training.loop import Problem, TaskObjective, TrainingContext, solve
 from lifelong.training.losses import loss_of

@@ -16,7 +16,9 @@ from lifelong.learners.baselines.settings import SequentialSettings
 from lifelong.networks.growing import GrowingNetwork, Network, first_network, uniform
 from lifelong.networks.layout import HEAD, NetworkError, Tensors
 from lifelong.records import GroupRecord, TaskRecord
-from lifelong.tasks.task import Examples, Task, TaskError, to_device
+from lifelong.tasks.examples import Examples, to_device
+from lifelong.tasks.kinds import TaskError
+from lifelong.tasks.task import Task
 from lifelong.training.loop import (
     Problem,
     Solution,

@@ -9,7 +9,8 @@ from lifelong.learners.baselines.settings import TrainingSettings
 from lifelong.networks.growing import GrowingNetwork, first_network, uniform
 from lifelong.networks.layout import trainable
 from lifelong.records import GroupRecord, TaskRecord
-from lifelong.tasks.task import Task, to_device
+from lifelong.tasks.examples import to_device
+from lifelong.tasks.task import Task
 from lifelong.training.loop import Problem, TrainingContext, objective, solve
 from lifelong.training.penalties import sparse_weights
 

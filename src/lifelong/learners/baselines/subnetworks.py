@@ -14,7 +14,8 @@ from lifelong.networks.layout import Architecture, Tensors, logits
 from lifelong.networks.masks import bytes_for, pack_bits, unpack_bits
 from lifelong.networks.sharing import Sharing
 from lifelong.records import BYTES
-from lifelong.tasks.task import Task, to_device
+from lifelong.tasks.examples import to_device
+from lifelong.tasks.task import Task
 from lifelong.training.loop import TaskObjective
 from lifelong.training.losses import loss_of
 

@@ -28,7 +28,7 @@ from lifelong.learners.den.task_training import TaskTraining, movement
 from lifelong.networks.growing import ROOT, GrowingNetwork
 from lifelong.networks.layout import HEAD
 from lifelong.records import BYTES, TaskRecord
-from lifelong.tasks.task import Kind
+from lifelong.tasks.kinds import Kind
 from lifelong.training.budget import Budget
 from lifelong.training.losses import loss_of
 

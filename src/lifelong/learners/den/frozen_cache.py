@@ -15,7 +15,8 @@ from torch import Tensor
 from lifelong.networks.growing import Network
 from lifelong.networks.layout import FrozenCache, Normalising, Tensors, apply_head, logits
 from lifelong.networks.surgery import older_units, with_newcomers, without_newcomers
-from lifelong.tasks.task import Examples, Task, TensorExamples, in_batches
+from lifelong.tasks.examples import Examples, TensorExamples, in_batches
+from lifelong.tasks.task import Task
 from lifelong.training.loop import TaskObjective
 from lifelong.training.losses import loss_of
 from lifelong.training.optimizer import Batches

@@ -26,7 +26,7 @@ from lifelong.networks.layout import (
 )
 from lifelong.networks.surgery import gather, scatter
 from lifelong.records import StageRecord
-from lifelong.tasks.task import Examples
+from lifelong.tasks.examples import Examples
 from lifelong.training.loop import TrainingError
 from lifelong.training.sparse_head import HeadRows, SparseHead
 

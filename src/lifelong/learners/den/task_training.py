@@ -14,7 +14,8 @@ from lifelong.networks.growing import Initialise, Network, uniform
 from lifelong.networks.layout import Layout, Tensors, TensorSpec, statistics, trainable
 from lifelong.networks.surgery import newcomers, spec_of, with_newcomers
 from lifelong.records import StageRecord, TaskRecord
-from lifelong.tasks.task import Examples, Task, to_device
+from lifelong.tasks.examples import Examples, to_device
+from lifelong.tasks.task import Task
 from lifelong.training.budget import Budget
 from lifelong.training.distill import distilled
 from lifelong.training.loop import (

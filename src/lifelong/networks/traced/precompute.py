@@ -7,7 +7,8 @@ import torch
 
 from lifelong.networks.layout import Architecture
 from lifelong.networks.traced.architecture import Traced
-from lifelong.tasks.task import Examples, Task, TensorExamples
+from lifelong.tasks.examples import Examples, TensorExamples
+from lifelong.tasks.task import Task
 
 FEW = 256  # rows computed at once
 KEEP = 2**28  # bytes that the results may take, or else as many as the inputs

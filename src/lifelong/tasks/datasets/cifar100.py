@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lifelong.tasks.datasets.files import DataError, Remote, data_directory, fetch_archive, readable
+from lifelong.tasks.kinds import Kind
 from lifelong.tasks.splits import hold_out
 from lifelong.tasks.streams import Order, Stream, class_groups
-from lifelong.tasks.task import Kind
 
 DIRECTORY = "cifar-100-binary"
 ARCHIVE = Remote(

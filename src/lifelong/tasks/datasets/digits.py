@@ -3,9 +3,9 @@
 import os
 
 from lifelong.extras import require_extra
+from lifelong.tasks.kinds import Kind
 from lifelong.tasks.splits import split_table
 from lifelong.tasks.streams import Order, Stream, class_groups, one_versus_rest
-from lifelong.tasks.task import Kind
 
 
 def digits(

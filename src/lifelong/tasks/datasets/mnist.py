@@ -25,6 +25,7 @@ from lifelong.tasks.datasets.files import (
     readable,
     require_plausible,
 )
+from lifelong.tasks.kinds import Kind
 from lifelong.tasks.scaling import Standardise
 from lifelong.tasks.splits import Splits, hold_out
 from lifelong.tasks.streams import (
@@ -35,7 +36,6 @@ from lifelong.tasks.streams import (
     one_versus_rest,
     permutations,
 )
-from lifelong.tasks.task import Kind
 
 # The publisher's server no longer offers the files; this is the mirror that torchvision uses, and
 # the hashes are those of the files as published.
