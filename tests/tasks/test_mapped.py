@@ -11,7 +11,7 @@ from builders import contents, quick, random, same, small_mlp, task_for
 from lifelong.learners.den import DEN, retrain
 from lifelong.tables.frames import TableError
 from lifelong.tables.mapped import map_rows
-from lifelong.tasks import task as tasks
+from lifelong.tasks import examples as tasks
 from lifelong.tasks.examples import MappedExamples
 from lifelong.tasks.kinds import Kind, TaskError
 from lifelong.tasks.task import Task
