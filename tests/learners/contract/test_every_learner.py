@@ -34,6 +34,23 @@ LEARNING = Budget(steps=400, batch_size=32, learning_rate=0.02, check_every=20)
 
 every_method = pytest.mark.parametrize("method", METHODS.values(), ids=list(METHODS))
 every_network = pytest.mark.parametrize("network", ARCHITECTURES)
+# Other settings of DEN, which do not care for the kind of layers.
+VARIANTS = ("DEN-Constant-13", "DEN-Constant-20", "DEN-Dynamic", "DEN-No-Stamp", "DEN (paper)")
+PAIRS = [
+    (method, network)
+    for method in METHODS.values()
+    for network in ARCHITECTURES
+    if network == "mlp" or method.name not in VARIANTS
+]
+
+
+def pairs(wanted=lambda _: True):
+    """Methods, each with every network."""
+    chosen = [pair for pair in PAIRS if wanted(pair[0])]
+    ids = [f"{network}-{method.name}" for method, network in chosen]
+    return pytest.mark.parametrize(("method", "network"), chosen, ids=ids)
+
+
 one_by_one = pytest.mark.parametrize(
     "method", [m for m in METHODS.values() if m.learner is not Joint], ids=lambda m: m.name
 )
@@ -96,8 +113,7 @@ def test_a_second_regression_by_absolute_error(method):
         learner.predict_proba(x, task="task 1")
 
 
-@every_method
-@every_network
+@pairs()
 def test_saved_and_loaded_it_answers_the_same_and_goes_on_the_same(method, network, tmp_path):
     *tasks, last = stream_for(ARCHITECTURES[network](), *KINDS)
     learner = taught(method, network, tasks)
@@ -115,8 +131,7 @@ def test_saved_and_loaded_it_answers_the_same_and_goes_on_the_same(method, netwo
         assert same(answers(method.learner.load(tmp_path), x), answers(learner, x))
 
 
-@every_method
-@every_network
+@pairs()
 def test_the_same_seed_gives_the_same_result_and_another_does_not(method, network):
     tasks = stream_for(ARCHITECTURES[network](), "one output", "classes")
     first = contents(taught(method, network, tasks, seed=1))
@@ -139,12 +154,7 @@ def test_predicting_changes_nothing(method):
     assert torch.equal(state, torch.random.get_rng_state())
 
 
-@pytest.mark.parametrize(
-    "method",
-    [m for m in METHODS.values() if m.learner is not Joint and m.name not in TRAIN_OLD_HEADS],
-    ids=lambda m: m.name,
-)
-@every_network
+@pairs(lambda method: method.learner is not Joint and method.name not in TRAIN_OLD_HEADS)
 def test_the_heads_of_earlier_tasks_stay(method, network):
     *tasks, last = stream_for(ARCHITECTURES[network](), *KINDS)
     learner = method.make(ARCHITECTURES[network](), budget=BUDGET)
@@ -222,10 +232,7 @@ def test_a_stronger_pull_moves_the_weights_less(name):
     assert moved(1e4) < 0.5 * moved(0.0)
 
 
-@pytest.mark.parametrize(
-    "method", [m for m in METHODS.values() if not m.forgets], ids=lambda m: m.name
-)
-@every_network
+@pairs(lambda method: not method.forgets)
 def test_what_does_not_forget_answers_the_same_to_the_bit_after_later_tasks(method, network):
     architecture = ARCHITECTURES[network]()
     learner = method.make(architecture, budget=BUDGET, seed=2)
