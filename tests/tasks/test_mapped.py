@@ -108,7 +108,7 @@ def test_pages_are_given_back(tmp_path, monkeypatch):
 
 def test_a_private_copy_is_not_given_back(tmp_path, monkeypatch):
     """Its changes would be lost."""
-    monkeypatch.setattr(tasks, "_HELD", 0)
+    monkeypatch.setattr(tasks, "_HELD", 1)
     np.save(tmp_path / "x.npy", np.zeros((100, 64), np.float32))
     x = np.load(tmp_path / "x.npy", mmap_mode="c")
     x[:] = 3

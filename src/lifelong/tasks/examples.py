@@ -225,20 +225,24 @@ class MappedExamples:
         return self._read(np.arange(min(count, few, len(self))))
 
     def _read(self, chosen: "np.ndarray[Any, Any]") -> Tensor:
-        rows = torch.from_numpy(np.asarray(self._x[chosen], dtype=_native_type(self._x.dtype)))
-        self._touched += len(chosen) * max(_AROUND, self._x[:1].nbytes)
-        if self._touched > _HELD:
-            _give_back(self._x)
-            self._touched = 0
-        return finite_float32("a batch of a memory-mapped array", rows)
+        """Copies of these rows, neighbours together and few at once: what surrounds a row may be
+        mapped with it.
+        """
+        row = max(1, self._x[:1].nbytes)
+        touched = _AROUND * len(np.unique(chosen * row // _AROUND)) + row
+        places = np.array_split(np.argsort(chosen), max(1, min(len(chosen), touched // _HELD)))
+        rows = np.empty((len(chosen), *self.shape), _native_type(self._x.dtype))
+        for part in places:
+            rows[part] = self._x[chosen[part]]
+            self._touched += touched // len(places)
+            if self._touched > _HELD:
+                _give_back(self._x)
+                self._touched = 0
+        return finite_float32("a batch of a memory-mapped array", torch.from_numpy(rows))
 
 
-_AROUND = 2**16  # bytes that Linux maps when one of them is read
-
-
+_AROUND = 2**21  # bytes that Linux may map when one of them is read: a huge page
 _FEW_BYTES = 2**22
-
-
 _HELD = 2**26  # bytes that may be mapped before they are given back
 
 
