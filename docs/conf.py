@@ -60,6 +60,7 @@ sphinx_gallery_conf = {
     "show_signature": False,
     "show_memory": False,
     "write_computation_times": False,
+    "min_reported_time": 3600,  # seconds of the machine that builds the site tell a reader nothing
     "abort_on_example_error": True,
     "capture_repr": (),  # what is printed is shown, not what a last line returns
     "copyfile_regex": r".*\.rst",

@@ -39,7 +39,7 @@ def made_up(
         records = tuple(
             msgspec.structs.replace(
                 record,
-                changed={TENSORS[0]: record.number, TENSORS[1]: 0},
+                changed={TENSORS[0]: min(record.number, 100), TENSORS[1]: 0},
                 parent=None if record.number % 2 else 0,
             )
             for record in records

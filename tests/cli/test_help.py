@@ -4,6 +4,7 @@ import io
 import re
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -46,6 +47,19 @@ def test_help_has_no_empty_default_and_breaks_no_word(capsys, monkeypatch, comma
     # What a docstring calls a word stands in the help as one word.
     words = re.findall(r"[\w'-]+", (cli.COMMANDS[command].__doc__ or "").split("Args:")[0])
     assert set(words) <= told
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+@pytest.mark.parametrize("columns", [60, 84])
+def test_paragraphs_of_help_are_filled(capsys, monkeypatch, command, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    shown = _helped(capsys, command)
+    assert "\n\n\n" not in shown
+    told = shown.split("\n options\n")[0].split("\n positional arguments\n")[0]
+    for paragraph in told.split("\n\n"):
+        for line, following in pairwise(paragraph.split("\n")):
+            first = following.split()[0] if following.split() else ""
+            assert not first or len(line) + 1 + len(first) > columns
 
 
 def test_defaults_that_say_something_are_told(capsys):

@@ -92,6 +92,14 @@ class Opened:
         tab.goto(file.as_uri())
         tab.wait_for_function("document.documentElement.dataset.drawn", timeout=60_000)
 
+    def read(self):
+        """Scroll past every chart, since one is drawn when it comes near the screen."""
+        for place in self.tab.query_selector_all(".chart:not([hidden])"):
+            place.scroll_into_view_if_needed()
+            self.tab.wait_for_function("place => place.querySelector('svg') !== null", arg=place)
+        self.tab.evaluate("scrollTo(0, 0)")
+        return self
+
     def _hear(self, message):
         self.said.append(message.text)
 
@@ -138,12 +146,12 @@ def opened(browser, tmp_path):
     """Opens a text as a page; whatever the test does then, the page must stay quiet and alone."""
     done: list[tuple[Opened, Path]] = []
 
-    def open_(text, **options):
+    def open_(text, unread=False, **options):
         file = tmp_path / f"page {len(done)}.html"
         file.write_text(text, encoding="utf-8")
         tab = browser.new_page(**{"viewport": {"width": 1280, "height": 900}, **options})
         done.append((Opened(tab, file), file))
-        return done[-1][0]
+        return done[-1][0] if unread else done[-1][0].read()
 
     yield open_
     for one, file in done:
@@ -702,6 +710,26 @@ def test_print_is_on_white_and_without_switches(opened, html):
     assert seen.tab.pdf(format="A4").startswith(b"%PDF")
 
 
+def test_a_page_that_nobody_scrolled_is_printed_with_every_chart(opened, html):
+    unread, read = opened(html, unread=True), opened(html)
+    drawn = "document.querySelectorAll('.chart svg').length"
+    assert unread.tab.evaluate(drawn) < read.tab.evaluate(drawn)
+    papers = [len(seen.tab.pdf(format="A4")) for seen in (unread, read)]
+    assert papers[0] == pytest.approx(papers[1], rel=0.02)
+    assert unread.tab.evaluate(drawn) == read.tab.evaluate(drawn)
+
+
+def test_a_choice_reaches_charts_that_are_not_drawn_yet(opened, html):
+    seen = opened(html, unread=True)
+    words = "#weave .chart"
+    before = seen.tab.get_attribute(words, "aria-label")
+    seen.choose("seed", "2")
+    assert seen.tab.get_attribute(words, "aria-label") != before
+    assert seen.tab.locator("#weave svg").count() == 0
+    seen.read()
+    assert seen.tab.locator("#weave svg").count() == 1
+
+
 AXE = Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
 
 
@@ -726,9 +754,10 @@ def test_many_tasks_are_drawn_in_time(opened, tasks):
     ]
     text = page(some)
     assert len(text) < 2_000_000
-    seen = opened(text)
-    assert seen.tab.locator("svg *").count() < 25_000
+    seen = opened(text, unread=True)
+    assert seen.tab.locator(".chart svg").count() < seen.tab.locator("figure").count() / 2
     assert seen.seconds < SECONDS
+    assert seen.read().tab.locator("svg *").count() < 25_000
 
 
 def test_a_page_of_a_model_has_no_scores(opened):

@@ -1,6 +1,7 @@
 """What `--help` shows: one line per command, no empty defaults, no broken words."""
 
 import inspect
+import re
 import shutil
 import textwrap
 from collections.abc import Callable, Mapping
@@ -9,7 +10,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from tyro.conf import arg
 
-_BOXES = ("│", "╭", "╰")
+_BOX = re.compile(r"^(?:╭| ?[a-z ]+\n ?-{9})", re.MULTILINE)  # in a terminal, or in a file
 _WIDEST = 100  # columns of text that are still easy to read
 
 GROUPS = {
@@ -57,15 +58,17 @@ def _tidy_group(group: Any) -> None:
 
 
 def rewrapped(text: str) -> str:
-    """Help with its long lines broken between words; boxes are as wide as the terminal already."""
+    """Help with its paragraphs filled anew; boxes are as wide as the terminal already."""
     width = min(shutil.get_terminal_size().columns, _WIDEST)
-    lines = (
-        textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False)
-        if len(line) > width and not line.startswith(_BOXES)
-        else [line]
-        for line in text.split("\n")
-    )
-    return "\n".join(part.rstrip() for several in lines for part in several)
+    begin = next(_BOX.finditer(text), None)
+    told, boxes = (text, "") if begin is None else (text[: begin.start()], text[begin.start() :])
+    paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", told) if part.strip()]
+    filled = [
+        textwrap.fill(part, width, break_long_words=False, break_on_hyphens=False)
+        for part in paragraphs
+    ]
+    lines = (line.rstrip() for line in "\n\n".join([*filled, boxes]).split("\n"))
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines))
 
 
 def _nothing(default: object) -> bool:

@@ -103,11 +103,30 @@ def test_absent_files_come_from_the_publishers_archive(cifar_dir, site, tmp_path
     monkeypatch.setattr(
         cifar100, "ARCHIVE", cifar100.Remote(f"{site.url}/c.tar.gz", f"md5:{digest}")
     )
-    got = next(iter(load("cifar-100", data_dir=tmp_path / "empty", valid=40)))
-    there = next(iter(load("cifar-100", data_dir=cifar_dir, valid=40)))
-    assert torch.equal(got.train.x, there.train.x)
-    kept = {path.name for path in (tmp_path / "empty" / "cifar-100-binary").iterdir()}
-    assert kept == {"train.bin", "test.bin", "fine_label_names.txt"}
+    home = tmp_path / "empty" / "cifar-100-binary"
+    fetched = load("cifar-100", data_dir=tmp_path / "empty", valid=40)
+    brought = load("cifar-100", data_dir=cifar_dir, valid=40)
+    assert torch.equal(next(iter(fetched)).train.x, next(iter(brought)).train.x)
+    notes = "c.tar.gz.sha256"
+    kept = {path.name for path in home.iterdir()}
+    assert kept == {"train.bin", "test.bin", "fine_label_names.txt", notes}
+    assert fetched.source == "CIFAR-100, original files"
+    assert brought.source == "CIFAR-100, files not checked against the publisher's"
+
+
+def test_only_what_came_out_of_the_archive_is_original(cifar_dir):
+    home = cifar_dir / "cifar-100-binary"
+    names = ("train.bin", "test.bin", "fine_label_names.txt")
+    digests = {name: hashlib.sha256((home / name).read_bytes()).hexdigest() for name in names}
+    notes = home / "cifar-100-binary.tar.gz.sha256"
+    notes.write_text("".join(f"{digest}  {name}\n" for name, digest in digests.items()))
+    assert load("cifar-100", data_dir=cifar_dir, valid=40).source == "CIFAR-100, original files"
+    rows = bytearray((home / "test.bin").read_bytes())
+    rows[-1] ^= 1
+    (home / "test.bin").write_bytes(rows)
+    assert "not checked" in load("cifar-100", data_dir=cifar_dir, valid=40).source
+    notes.write_bytes(b"\xff\x00 not a list of hashes")
+    assert "not checked" in load("cifar-100", data_dir=cifar_dir, valid=40).source
 
 
 def test_wrong_files_are_refused(cifar_dir):

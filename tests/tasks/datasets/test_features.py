@@ -151,6 +151,7 @@ def test_awa_as_distributed(tmp_path, write, what):
     stream = load("awa", data_dir=tmp_path, per_class=(8, 4, 5))
     assert sorted(stream.names) == [f"animal+{n}" for n in range(1, 5)]
     assert what in stream.source
+    assert "not checked against the publisher's" in stream.source
     # Standardised as a whole, so up to one scale and one shift the rows are those of the table.
     task = stream["animal+3"]
     label_of = {

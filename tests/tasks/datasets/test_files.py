@@ -15,6 +15,7 @@ import pytest
 from lifelong.tasks.datasets.files import (
     DataError,
     Remote,
+    are_published,
     data_directory,
     fetch,
     fetch_archive,
@@ -138,7 +139,8 @@ def test_only_the_members_asked_are_taken_from_an_archive(site, tmp_path, pack, 
     members = {"a.bin": "top/a.bin", "deep/b.txt": "top/deep/b.txt"}
     fetch_archive("set", directory, members, remote(site, name, content))
     found = {str(p.relative_to(directory)) for p in directory.rglob("*") if p.is_file()}
-    assert found == {"a.bin", "deep/b.txt"}
+    assert found == {"a.bin", "deep/b.txt", f"{name}.sha256"}
+    assert are_published(directory, members, remote(site, name, content))
     assert (directory / "deep/b.txt").read_bytes() == b"B"
     assert not (tmp_path / "data" / "evil").exists()
     (site.root / name).unlink()
@@ -152,6 +154,21 @@ def test_an_archive_put_there_by_hand_is_used_and_kept(tmp_path):
     fetch_archive("set", tmp_path, {"a.bin": "top/a.bin"}, Remote(f"{NOWHERE}/a.zip", digest))
     assert (tmp_path / "a.bin").read_bytes() == b"A"
     assert (tmp_path / "a.zip").exists()
+
+
+def test_what_is_noted_of_an_archive_is_what_sha256sum_checks(tmp_path):
+    content = zip_of({"top/a.bin": b"A", "top/b.bin": b"B"})
+    (tmp_path / "a.zip").write_bytes(content)
+    published = Remote(f"{NOWHERE}/a.zip", f"md5:{hashlib.md5(content).hexdigest()}")
+    for name in ("a.bin", "b.bin"):  # one after another: the second adds to what is noted
+        fetch_archive("set", tmp_path, {name: f"top/{name}"}, published)
+    lines = (tmp_path / "a.zip.sha256").read_text().splitlines()
+    digests = [hashlib.sha256(letter).hexdigest() for letter in (b"A", b"B")]
+    assert lines == [f"{digests[0]}  a.bin", f"{digests[1]}  b.bin"]
+    assert are_published(tmp_path, ["a.bin", "b.bin"], published)
+    (tmp_path / "b.bin").write_bytes(b"another")
+    assert are_published(tmp_path, ["a.bin"], published)
+    assert not are_published(tmp_path, ["a.bin", "b.bin"], published)
 
 
 @pytest.mark.parametrize("algorithm", ["md5", "sha256"])

@@ -78,7 +78,7 @@ def curves(runs: Sequence[Run]) -> Figure:
 
 def distances(runs: Sequence[Run]) -> Figure:
     """How many old units moved how far while a task was learned, with sigma."""
-    axis = alt.Axis(labelAngle=0, labelOverlap=False)
+    axis = alt.Axis(labelAngle=0, labelOverlap="parity")  # every other one where it is narrow
     x = alt.X("bin:N", sort=None, title="drift of a unit: up to this much", axis=axis)
     layers = list(dict.fromkeys(group for run in runs for group in run.widths))
     colours = alt.Scale(

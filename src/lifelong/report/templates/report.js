@@ -43,6 +43,7 @@
       mode: "vega", actions: false, renderer: "svg", tooltip: { offsetX: 14, offsetY: 14 },
     });
     Object.assign(figure, { chart, finalize, width });
+    figure.place.style.minHeight = "";
     await heighten(figure, height)?.runAsync();
   }
 
@@ -52,8 +53,14 @@
     return missing > 1 ? figure.chart.height(height + Math.ceil(missing)) : null;
   }
 
+  // The room that a chart will take, so that nothing moves under the reader when it is drawn.
+  function reserve(figure) {
+    if (!figure.chart) figure.place.style.minHeight = `${sizeOf(figure)[1]}px`;
+  }
+
   async function resize(figure) {
     const [width, height] = sizeOf(figure);
+    reserve(figure);
     if (!figure.chart || width === figure.width || figure.place.hidden || matchMedia("print").matches) return;
     if (narrow(width) !== narrow(figure.width)) return embed(figure, viewOf(figure));
     figure.width = width;
@@ -61,12 +68,21 @@
     await heighten(figure, height)?.runAsync();
   }
 
-  async function show(figure) {
+  // What is chosen in words and in the table; the chart itself may be far from the screen.
+  function describe(figure) {
     const view = viewOf(figure);
     figure.place.hidden = figure.foot.hidden = !view;
     figure.nothing.hidden = Boolean(view);
     if (!view) return;
     figure.place.setAttribute("aria-label", view.words);
+    reserve(figure);
+    if (figure.behind.open) tabulate(figure);
+  }
+
+  async function draw(figure) {
+    const view = viewOf(figure);
+    figure.wanted = true;
+    if (!view) return;
     if (figure.chart) {
       for (const [name, columns] of Object.entries(view.data)) figure.chart.data(name, rowsOf(columns));
       await figure.chart.runAsync();
@@ -74,8 +90,11 @@
     } else {
       await embed(figure, view);
     }
-    if (figure.behind.open) tabulate(figure);
   }
+
+  // One after another: a choice that is made while charts are drawn waits for them.
+  let work = Promise.resolve();
+  const later = (job) => (work = work.then(job));
 
   function cell(kind, value, { decimals = 0 } = {}) {
     const made = document.createElement(kind);
@@ -175,6 +194,8 @@
   }
 
   async function save(figure, kind) {
+    if (!figure.wanted) await later(() => draw(figure));
+    await work;
     const picture = pictureOf(figure);
     const paper = getComputedStyle(figure.place.closest("figure")).backgroundColor;
     const link = document.createElement("a");
@@ -186,7 +207,9 @@
 
   async function choose(name, value) {
     chosen[name] = value;
-    for (const figure of figures) if (figure.by.includes(name)) await show(figure);
+    const changed = figures.filter((figure) => figure.by.includes(name));
+    changed.forEach(describe);
+    await later(() => Promise.all(changed.filter(({ wanted }) => wanted).map(draw)));
     const said = document.getElementById("said");
     if (said) said.textContent = `Now shown: ${Object.values(chosen).filter((value) => value !== "").join(", ")}`;
   }
@@ -198,16 +221,16 @@
     });
   }
   // On paper the page is as wide as the paper, and nobody tells the charts by themselves.
-  addEventListener("beforeprint", () => {
-    for (const figure of figures) {
-      if (!figure.chart || figure.place.hidden) continue;
-      const [width, wanted] = sizeOf(figure, figure.wide ? 640 : 295);
-      const height = Math.min(wanted, onPaper);
-      figure.width = width;
-      figure.chart.width(width).height(height).run();
-      heighten(figure, height)?.run();
-    }
-  });
+  async function fitPaper(figure) {
+    if (!figure.wanted) await draw(figure); // done before the paper is laid out: no step of it waits for anything
+    if (!figure.chart || figure.place.hidden) return;
+    const [width, wanted] = sizeOf(figure, figure.wide ? 640 : 295);
+    const height = Math.min(wanted, onPaper);
+    figure.width = width;
+    figure.chart.width(width).height(height).run();
+    heighten(figure, height)?.run();
+  }
+  addEventListener("beforeprint", () => figures.forEach(fitPaper));
   addEventListener("afterprint", () => figures.forEach(resize));
 
   const wide = document.getElementById("methods");
@@ -227,15 +250,13 @@
     figure.nothing.textContent = figure.absent;
     figure.behind.addEventListener("toggle", () => figure.behind.open && tabulate(figure));
   }
-  // What is on the screen first; the rest when there is nothing else to do, for scrolling and print.
-  const idle = () => new Promise((done) => (window.requestIdleCallback ? requestIdleCallback(done, { timeout: 300 }) : setTimeout(done)));
-  const near = (figure) => figure.place.getBoundingClientRect().top < 1.2 * innerHeight;
-  const [first, rest] = [figures.filter(near), figures.filter((figure) => !near(figure))];
-  for (const figure of first) await show(figure);
-  document.documentElement.dataset.ready = Math.round(performance.now() - started);
-  for (const figure of rest) {
-    await idle();
-    if (!figure.chart) await show(figure);
-  }
-  document.documentElement.dataset.drawn = Math.round(performance.now() - started);
+  // A chart is drawn when it comes near the screen: most readers of a long page never see most of it.
+  const nearby = new IntersectionObserver(async (seen) => {
+    const come = seen.filter((one) => one.isIntersecting).map((one) => one.target);
+    for (const figure of figures) if (!figure.wanted && come.includes(figure.place)) later(() => draw(figure));
+    await work;
+    document.documentElement.dataset.drawn ??= Math.round(performance.now() - started); // the first screen
+  }, { rootMargin: "50% 0px" });
+  figures.forEach(describe);
+  for (const figure of figures) nearby.observe(figure.place);
 })();

@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 
 from lifelong.tasks.datasets.features import DIMENSIONS, PER_CLASS, animal_tasks
 from lifelong.tasks.datasets.files import (
+    UNCHECKED,
     DataError,
     Remote,
     absent,
+    are_published,
     data_directory,
     fetch_archive,
     readable,
@@ -96,7 +98,7 @@ def _decaf(directory: Path) -> _Table:
     # A class whose directory is empty has no label, and its name must be left out.
     present = [classes[label] for label in np.unique(labels)]
     read = partial(_read_files, [path for _, path in images])
-    return _Table(labels, present, read, "AwA, DECAF features as distributed")
+    return _Table(labels, present, read, f"AwA, DECAF features, {UNCHECKED}")
 
 
 def _texts(directory: Path) -> list[Path]:
@@ -124,7 +126,10 @@ def _resnet(directory: Path) -> _Table:
         )
     classes = [names[label] for label in np.unique(labels).tolist()]
     read = partial(_read_lines, home / FEATURES, len(labels))
-    return _Table(labels, classes, read, "AwA2, ResNet-101 features as distributed")
+    distributed = are_published(home, features, FEATURES_ARCHIVE)
+    distributed = distributed and are_published(home, [CLASSES], CLASSES_ARCHIVE)
+    told = "as distributed" if distributed else UNCHECKED
+    return _Table(labels, classes, read, f"AwA2, ResNet-101 features, {told}")
 
 
 def _class_names(path: Path) -> dict[int, str]:

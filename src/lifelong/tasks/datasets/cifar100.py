@@ -10,7 +10,15 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from lifelong.tasks.datasets.files import DataError, Remote, data_directory, fetch_archive, readable
+from lifelong.tasks.datasets.files import (
+    UNCHECKED,
+    DataError,
+    Remote,
+    are_published,
+    data_directory,
+    fetch_archive,
+    readable,
+)
 from lifelong.tasks.kinds import Kind
 from lifelong.tasks.splits import hold_out
 from lifelong.tasks.streams import Order, Stream, class_groups
@@ -52,6 +60,7 @@ def cifar_100(
     files = (TRAIN, TEST, NAMES, *([SUPERCLASSES] if superclasses else []))
     members = {name: f"{DIRECTORY}/{name}" for name in files}
     fetch_archive("cifar-100", directory, members, ARCHIVE)
+    original = are_published(directory, files, ARCHIVE)
     train, test = (_half(read_bin(directory / file), half) for file in (TRAIN, TEST))
     names = read_names(directory / NAMES)
     labels = np.unique(np.concatenate([train[1], test[1]]))
@@ -71,7 +80,7 @@ def cifar_100(
         kind=kind,
         order=order,
         standardise="channels",
-        source="CIFAR-100, original files"
+        source=f"CIFAR-100, {'original files' if original else UNCHECKED}"
         + (", superclasses" if superclasses else "")
         + ("" if half is None else f", {half} half of the classes"),
         groups=together,

@@ -2,7 +2,8 @@
 
 Files are looked for in a data directory: the one given, else `$LIFELONG_DATA`, else the platform's
 cache directory. A missing file is downloaded from its publisher, checked against the published
-hash, and only then moved into place, so that files in place are always complete.
+hash, and only then moved into place, so that files in place are always complete. Of an archive
+only its own hash is published: what came out of it is noted beside it, as `sha256sum` writes it.
 """
 
 import hashlib
@@ -11,9 +12,10 @@ import shutil
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import IO, cast, final
@@ -30,6 +32,7 @@ OR_ARGUMENT = " or with data_dir="  # a command line replaces it by an option of
 MOST_INFLATED = 20
 ALWAYS_INFLATED = 1 << 26
 MOST_DATA = 1 << 33
+UNCHECKED = "files not checked against the publisher's"
 
 
 class DataError(ValueError):
@@ -91,6 +94,7 @@ def fetch_archive(
     archive = provided or _download(data_set, directory, name, remote, list(members))
     try:
         _unpack(archive, directory, members)
+        _note(directory, members, remote)
     except (KeyError, tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as error:
         raise DataError(
             f"{data_set}: cannot take {list(members)} from {archive}: {error}"
@@ -98,6 +102,44 @@ def fetch_archive(
     finally:
         if not provided:
             archive.unlink(missing_ok=True)
+
+
+def are_published(directory: Path, names: Iterable[str], remote: Remote) -> bool:
+    """Whether files are, by their hashes, what came out of their publisher's archive."""
+    noted = _noted(directory, remote)
+    return all(noted.get(name) == _digest_of(directory / name) for name in names)
+
+
+def _note(directory: Path, names: Iterable[str], remote: Remote) -> None:
+    """Write down the hashes of what was taken from an archive that had the published hash."""
+    digests = _noted(directory, remote) | {name: _digest_of(directory / name) for name in names}
+    lines = [f"{digest}  {name}\n" for name, digest in digests.items()]
+    _notes(directory, remote).write_text("".join(lines), encoding="utf-8")
+
+
+def _noted(directory: Path, remote: Remote) -> dict[str, str]:
+    notes = _notes(directory, remote)
+    if not notes.is_file():
+        return {}
+    with readable(notes):
+        lines = notes.read_text(encoding="utf-8", errors="replace").splitlines()
+    return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+
+
+def _notes(directory: Path, remote: Remote) -> Path:
+    return directory / f"{Path(remote.url).name}.sha256"
+
+
+def _digest_of(path: Path) -> str:
+    with readable(path):
+        told = path.stat()
+        return _digest(path, told.st_mtime_ns, told.st_size)
+
+
+@lru_cache(maxsize=64)
+def _digest(path: Path, _written: int, _size: int) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _require_published(data_set: str, archive: Path, remote: Remote, wanted: list[str]) -> None:
