@@ -513,6 +513,12 @@ USELESS: dict[str, tuple[str, dict[str, Any], Callable[[Path], Path], str]] = {
         lambda p: records(p, groups={"other": {"units": 3}}),
         "not about the network's groups",
     ),
+    "a record of more units than can be": (
+        "DEN",
+        {},
+        lambda p: records(p, groups={g: {"units": 10**400} for g in manifest_in(p)["born"]}),
+        "damaged: .*units|out of range",
+    ),
     "a record too many": (
         "DEN",
         {},
