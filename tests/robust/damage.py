@@ -130,7 +130,7 @@ def _place(content: bytearray, draw: random.Random) -> int:
 
 def json_mutated(value: Any, draw: random.Random) -> Any:
     """One place in a tree of lists and objects changed."""
-    places = list(_places(value))
+    places = list(_places(value)) if isinstance(value, dict | list) else []
     if not places:
         return draw.choice(HOSTILE)
     # First a branch and then a place in it, or nearly all would fall into the longest list.

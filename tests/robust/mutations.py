@@ -42,6 +42,7 @@ from targets import Target, kinds, write_files
 
 from lifelong.evaluation import measure
 from lifelong.persistence.files import digest
+from lifelong.report import page
 from lifelong.tasks.datasets.files import DataError
 from lifelong.tasks.task import TaskError
 from lifelong.training.budget import SettingError
@@ -172,6 +173,7 @@ class Torture:
     def _cases(self, numbers: range, say: Any) -> None:
         limited()
         measure.versions = cache(measure.versions)  # reading them takes longer than most cases
+        page._vega = str  # the code that draws charts, the same for all: seconds and much memory
         with patch("lifelong.tasks.datasets.files._download", _no_network):
             for number in numbers:
                 say.send(self._case(self.names[number % len(self.names)], number))

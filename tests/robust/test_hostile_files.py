@@ -598,14 +598,33 @@ def test_a_setting_beyond_what_can_be_computed_is_refused(name, settings, messag
         load_model(path)
 
 
-@pytest.mark.parametrize("inputs", [[2**40], [-1], [7], [5, 1], []])
-def test_inputs_that_a_module_does_not_take_are_refused(inputs, tmp_path):
+def saved_module(path):
+    """A model whose code is the module's, and that module."""
     module = nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 1))
     architecture = adapt(module, torch.zeros(2, 5), head="2")
     learner = DEN(architecture, quick(split="weights", expand=False))
     learner.learn(task_for(architecture))
-    learner.save(tmp_path)
-    data = manifest_in(in_one_file(tmp_path))["module"]
+    learner.save(path)
+    return manifest_in(in_one_file(path))["module"], module
+
+
+@pytest.mark.parametrize("inputs", [[2**40], [-1], [7], [5, 1], []])
+def test_inputs_that_a_module_does_not_take_are_refused(inputs, tmp_path):
+    data, module = saved_module(tmp_path)
     forge(tmp_path, module={**data, "layout": {**data["layout"], "inputs": inputs}})
     with pytest.raises(ModelFileError, match=r"inputs of shape|its module makes"):
+        DEN.load(tmp_path, module=module)
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+@pytest.mark.parametrize("name", ["head.weight", "head.bias"])
+def test_a_head_of_a_module_without_its_axes_is_refused(name, kept, tmp_path):
+    data, module = saved_module(tmp_path)
+    layout = data["layout"]
+    head = layout["tensors"][name]
+    tensors = {**layout["tensors"], name: {**head, "axes": head["axes"][:kept]}}
+    if len(head["axes"]) == kept:
+        tensors[name]["axes"] = head["axes"] * 2
+    forge(tmp_path, module={**data, "layout": {**layout, "tensors": tensors}})
+    with pytest.raises(ModelFileError, match=r"but its head is of|do not fit"):
         DEN.load(tmp_path, module=module)
