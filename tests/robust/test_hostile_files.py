@@ -484,6 +484,12 @@ def born_later(path):
     return forge(path, born={**born, "hidden1": [2] * len(born["hidden1"])})
 
 
+def base_without_end(path):
+    first, *rest = manifest_in(path)["architecture"]["layers"]
+    architecture = manifest_in(path)["architecture"]
+    return forge(path, architecture={**architecture, "layers": [{**first, "units": 2**62}, *rest]})
+
+
 def adam_counts(path):
     made = tensors_in(path)
     name = next(name for name in made if name.startswith("memory/adam/taken/"))
@@ -507,6 +513,12 @@ USELESS: dict[str, tuple[str, dict[str, Any], Callable[[Path], Path], str]] = {
     "a head that is another's": ("DNN", ONE, lambda p: tasks(p, outputs=3), "one head serves all"),
     "a head for all": ("DNN", ONE, one_head, "cannot go on with it: its tasks have"),
     "no units for the first": ("DEN", {}, born_later, "hidden1 has no units for task 1"),
+    "a base network without end": (
+        "DNN-Progressive",
+        {},
+        base_without_end,
+        "hidden1 has .* its base network 4,611,686,018,427,387,904: more than 10,000 times",
+    ),
     "a strange group": (
         "DEN",
         {},
