@@ -2,11 +2,13 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import Annotated, Literal, TypeAlias, final
 
 import msgspec
 
 BYTES = 4  # of a parameter in float32
+# As it is read from files: what shows a count may turn it into a float, and multiply it.
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 
 
 @final
@@ -43,7 +45,7 @@ class Answers(msgspec.Struct, frozen=True):
     """
 
     kind: Literal["probability", "class"]
-    counts: tuple[tuple[int, ...], ...]
+    counts: tuple[tuple[Count, ...], ...]
 
 
 @final
@@ -52,7 +54,7 @@ class StageRecord(msgspec.Struct, frozen=True):
 
     name: str
     loss: float
-    steps: int
+    steps: Count
     seconds: float
 
 
@@ -69,11 +71,11 @@ class GroupRecord(msgspec.Struct, frozen=True):
         drift: per old unit before the split, in the measure of sigma.
     """
 
-    units: int
-    selected: int = 0
-    added: int = 0
-    dropped: int = 0
-    split: int = 0
+    units: Count
+    selected: Count = 0
+    added: Count = 0
+    dropped: Count = 0
+    split: Count = 0
     drift: tuple[float, ...] = ()
 
 
@@ -89,11 +91,11 @@ class TaskRecord(msgspec.Struct, frozen=True):
     """
 
     task: str
-    number: int
+    number: Count
     groups: dict[str, GroupRecord]
     stages: tuple[StageRecord, ...]
-    changed: dict[str, int] = {}
-    parent: int | None = None
+    changed: dict[str, Count] = {}
+    parent: Count | None = None
 
     @property
     def loss(self) -> float:

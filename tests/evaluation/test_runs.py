@@ -87,10 +87,10 @@ def test_heritage_that_cannot_be_is_refused(overwriting):
     tensor = next(iter(run.records[1].changed))
     for change, message in (
         ({"parent": 2}, "'task 2' started from task 2"),
-        ({"parent": -1}, "'task 2' started from task -1"),
+        ({"parent": -1}, "Expected `int` >= 0 - at .*parent"),
         ({"parent": 3, "number": 9}, "'task 2' started from task 3"),
         ({"changed": {tensor: 10**6}}, "overwrote 1,000,000 entries of"),
-        ({"changed": {tensor: -1}}, "overwrote -1 entries of"),
+        ({"changed": {tensor: -1}}, "Expected `int` >= 0 - at .*changed"),
         ({"changed": {"another": 1}}, "overwrote 1 entries of another"),
     ):
         records = msgspec.json.decode(run.to_json())["records"]
@@ -269,6 +269,8 @@ def _deep(depth):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"widths": {"hidden1": 10**400}}, "widths"),
+        ({"inputs": [-1]}, "Expected `int` >= 0 - at .*inputs"),
         ({"widths": {}}, "units of hidden1, whose width or births it does not tell"),
         ({"scores": {"new": [1.0, 1.0, 1.0]}}, "scores of new, which its matrix does not have"),
         ({"settings": {"sigma": {}}}, "sigma is {}, not a number from 0"),
@@ -286,6 +288,15 @@ def test_records_without_their_groups_are_refused(run):
     records[1]["groups"] = {}
     with pytest.raises(RunError, match="record of 'task 2' lacks a group"):
         Run.from_json(_changed(run, records=records))
+
+
+@pytest.mark.parametrize("number", [10**400, 2**60, -1])
+def test_records_of_numbers_that_no_network_has_are_refused(run, number):
+    for change in ("selected", "units", "split"):
+        records = msgspec.json.decode(run.to_json())["records"]
+        next(iter(records[1]["groups"].values()))[change] = number
+        with pytest.raises(RunError, match=f"records.*{change}"):
+            Run.from_json(_changed(run, records=records))
 
 
 def test_a_file_nested_without_end_is_refused(run, tmp_path):

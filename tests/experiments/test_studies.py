@@ -59,3 +59,20 @@ def test_workers_that_ask_at_the_same_time_propose_different_settings(tmp_path, 
 def test_storage_that_cannot_be_used_is_named():
     with pytest.raises(StorageError, match=r"nothing://x cannot be used: .+sqlite:///study.db"):
         _open("nothing://x")
+
+
+@pytest.mark.parametrize("left", [1, 20])
+def test_a_write_that_was_stopped_in_its_midst_costs_only_itself(tmp_path, left):
+    """As on a full disk: the last line of the journal has no end."""
+    journal = tmp_path / "journal"
+    alone, shared = _open(), _open(str(journal))
+    for value in (0.5, 0.7):
+        assert _next(shared, value) == _next(alone, value)
+    whole = journal.read_bytes()
+    going_on = _open(str(journal))
+    shared.ask()  # what is lost of this
+    journal.write_bytes(whole + journal.read_bytes()[len(whole) :][:left])
+    assert len(trials_of(_open(str(journal)))) == 2
+    for worker in (going_on, _open(str(journal))):
+        assert _next(worker, 0.6) == _next(alone, 0.6)
+    assert len(trials_of(_open(str(journal)))) == 4

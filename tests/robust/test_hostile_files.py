@@ -484,6 +484,12 @@ def born_later(path):
     return forge(path, born={**born, "hidden1": [2] * len(born["hidden1"])})
 
 
+def base_without_end(path):
+    first, *rest = manifest_in(path)["architecture"]["layers"]
+    architecture = manifest_in(path)["architecture"]
+    return forge(path, architecture={**architecture, "layers": [{**first, "units": 2**62}, *rest]})
+
+
 def adam_counts(path):
     made = tensors_in(path)
     name = next(name for name in made if name.startswith("memory/adam/taken/"))
@@ -507,11 +513,23 @@ USELESS: dict[str, tuple[str, dict[str, Any], Callable[[Path], Path], str]] = {
     "a head that is another's": ("DNN", ONE, lambda p: tasks(p, outputs=3), "one head serves all"),
     "a head for all": ("DNN", ONE, one_head, "cannot go on with it: its tasks have"),
     "no units for the first": ("DEN", {}, born_later, "hidden1 has no units for task 1"),
+    "a base network without end": (
+        "DNN-Progressive",
+        {},
+        base_without_end,
+        "hidden1 has .* its base network 4,611,686,018,427,387,904: more than 10,000 times",
+    ),
     "a strange group": (
         "DEN",
         {},
         lambda p: records(p, groups={"other": {"units": 3}}),
         "not about the network's groups",
+    ),
+    "a record of more units than can be": (
+        "DEN",
+        {},
+        lambda p: records(p, groups={g: {"units": 10**400} for g in manifest_in(p)["born"]}),
+        "damaged: .*units|out of range",
     ),
     "a record too many": (
         "DEN",
@@ -592,14 +610,33 @@ def test_a_setting_beyond_what_can_be_computed_is_refused(name, settings, messag
         load_model(path)
 
 
-@pytest.mark.parametrize("inputs", [[2**40], [-1], [7], [5, 1], []])
-def test_inputs_that_a_module_does_not_take_are_refused(inputs, tmp_path):
+def saved_module(path):
+    """A model whose code is the module's, and that module."""
     module = nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 1))
     architecture = adapt(module, torch.zeros(2, 5), head="2")
     learner = DEN(architecture, quick(split="weights", expand=False))
     learner.learn(task_for(architecture))
-    learner.save(tmp_path)
-    data = manifest_in(in_one_file(tmp_path))["module"]
+    learner.save(path)
+    return manifest_in(in_one_file(path))["module"], module
+
+
+@pytest.mark.parametrize("inputs", [[2**40], [-1], [7], [5, 1], []])
+def test_inputs_that_a_module_does_not_take_are_refused(inputs, tmp_path):
+    data, module = saved_module(tmp_path)
     forge(tmp_path, module={**data, "layout": {**data["layout"], "inputs": inputs}})
     with pytest.raises(ModelFileError, match=r"inputs of shape|its module makes"):
+        DEN.load(tmp_path, module=module)
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+@pytest.mark.parametrize("name", ["head.weight", "head.bias"])
+def test_a_head_of_a_module_without_its_axes_is_refused(name, kept, tmp_path):
+    data, module = saved_module(tmp_path)
+    layout = data["layout"]
+    head = layout["tensors"][name]
+    tensors = {**layout["tensors"], name: {**head, "axes": head["axes"][:kept]}}
+    if len(head["axes"]) == kept:
+        tensors[name]["axes"] = head["axes"] * 2
+    forge(tmp_path, module={**data, "layout": {**layout, "tensors": tensors}})
+    with pytest.raises(ModelFileError, match=r"but its head is of|do not fit"):
         DEN.load(tmp_path, module=module)

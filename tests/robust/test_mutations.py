@@ -6,21 +6,23 @@ import signal
 from dataclasses import replace
 from itertools import count
 
-import child
 import pytest
-from hypothesis import given, settings
+from damage import mutated
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from mutations import (
+from mutations import AGAIN, AS_BEFORE, Result, Torture, run_case, store, stored
+from targets import (
+    DEN_QUICK,
+    Found,
     Target,
-    _batch,
+    _task,
     checkpoint_target,
     data_targets,
     model_target,
-    mutated,
-    run,
-    run_case,
+    run_target,
+    write_files,
 )
-from using import QUICK
+from using import QUICK, state_key
 
 from lifelong.learners.den import DEN
 from lifelong.learners.registry import METHODS
@@ -28,21 +30,28 @@ from lifelong.networks.sequential import mlp
 from lifelong.persistence.models import MANIFEST, ModelFileError
 from lifelong.tasks.datasets.files import DataError
 
-OUTCOMES = ("refused", "read", "used", "used, and told why not")
+OUTCOMES = ("refused", "read", "used", "used, and told why not", "used, and reported")
 MADE = {
-    "model": model_target(DEN(mlp(5, [6, 4]), child.SETTINGS)),
+    "model": model_target(DEN(mlp(5, [6, 4]), DEN_QUICK)),
     "patched model in one file": model_target(
-        DEN(mlp(5, [6, 4]), replace(child.SETTINGS, split="auto")), one_file=True
+        DEN(mlp(5, [6, 4]), replace(DEN_QUICK, split="auto")), one_file=True
     ),
     "ER model": model_target(METHODS["ER"].make(mlp(5, [6, 4]), budget=QUICK)),
     "WSN model": model_target(METHODS["WSN"].make(mlp(5, [6, 4]), budget=QUICK)),
     "checkpoint": checkpoint_target(),
+    "run": run_target(),
     **data_targets(0),
 }
 
 
+@pytest.fixture(autouse=True)
+def without_report(monkeypatch):
+    """Reports take longest, and have tests of their own."""
+    monkeypatch.setattr("mutations.REPORTED", 1 << 60)
+
+
 @given(number=st.integers(0, 2**32))
-@settings(max_examples=12)
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.parametrize("name", MADE)
 def test_damage_is_refused_with_a_documented_error_or_does_no_harm(name, tmp_path_factory, number):
     assert run_case(MADE[name], number, tmp_path_factory.mktemp("case")) in OUTCOMES
@@ -50,18 +59,17 @@ def test_damage_is_refused_with_a_documented_error_or_does_no_harm(name, tmp_pat
 
 def test_the_good_files_are_read(tmp_path):
     for name, target in MADE.items():
-        for file, content in target.files.items():
-            (tmp_path / name / file).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name / file).write_bytes(content)
-        act = target.read(tmp_path / name, False)
-        if act is not None:
-            act()
+        write_files(tmp_path / name, target.files)
+        found = target.read(tmp_path / name, False)
+        if found is not None:
+            found.use(False)
 
 
 def test_no_damage_takes_more_memory_or_time_than_it_may(tmp_path):
-    counts, faults = run(MADE, 20, 7, tmp_path)
-    assert faults == []
-    assert {sum(found.values()) for found in counts.values()} == {20}
+    result = Result()
+    Torture(MADE, tmp_path).run(range(7, 7 + 10 * len(MADE)), result)
+    assert result.faults == []
+    assert {sum(found.values()) for found in result.outcomes.values()} == {10}
 
 
 @pytest.mark.parametrize(
@@ -77,16 +85,66 @@ def test_a_case_that_takes_too_much_is_found_and_the_next_are_made(
 ):
     """That it could fail: by time, by memory, by the end of its process."""
     monkeypatch.setattr("mutations.SECONDS", 0.5)
-    monkeypatch.setattr("mutations.mutated", lambda _, draw: {"f": draw.randbytes(1)})
+    monkeypatch.setattr("mutations.mutated", lambda _, draw: {"f": draw.randbytes(9)})
 
     def read(path, _):
         if (path / "f").read_bytes() < b"\x80":
             harm()
 
-    outcomes, faults = _batch("made up", Target({}, read, (DataError,)), range(6), tmp_path)
-    assert len(outcomes) == 6
-    assert set(outcomes) == {"read", "faults"}
-    assert all(said in fault for fault in faults)
+    result = Result()
+    Torture({"made up": Target({}, read, (DataError,))}, tmp_path).run(range(6), result)
+    assert result.numbers == 6
+    assert result.outcomes["made up"].keys() == {"read", "fault"}
+    assert len(result.faults) == result.outcomes["made up"]["fault"]
+    assert all(said in fault for fault in result.faults)
+
+
+def test_what_was_seen_is_not_read_or_used_again(tmp_path, monkeypatch):
+    """And nothing else is left out: files and what they hold are told apart by all of it."""
+    monkeypatch.setattr("mutations.mutated", lambda _, draw: {"f": draw.randbytes(1)})
+    read, used = [], []
+
+    def reader(path, _):
+        content = (path / "f").read_bytes()[0]
+        read.append(content)
+        return Found(str(content % 16), lambda _: used.append(content % 16))
+
+    target, result = Target({}, reader, (DataError,)), Result()
+    seen, outcomes = set(), []
+    for number in range(600):
+        outcomes.append(run_case(target, number, tmp_path, seen))
+    assert len(read) == len(set(read)) == 600 - outcomes.count(AGAIN) > 200
+    assert sorted(used) == list(range(16))
+    assert outcomes.count(AS_BEFORE) == len(read) - 16
+    monkeypatch.setattr("mutations.BATCH", 100)
+    (tmp_path / "t").mkdir()
+    Torture({"made up": target}, tmp_path / "t").run(range(600), result)
+    assert result.outcomes["made up"][AGAIN] == outcomes.count(AGAIN)  # in other processes too
+    assert result.cases == len(read)
+
+
+def test_any_other_model_has_another_key():
+    def made(seed=0, **changes):
+        learner = DEN(mlp(5, [6, 4]), replace(DEN_QUICK, **changes), seed=seed)
+        learner.learn(_task((5,), 1))
+        return learner
+
+    learner = made()
+    assert state_key(learner) == state_key(learner)
+    others = [made(seed=1), made(max_new_units=5), made()]
+    others[2]._learned = replace(learner._learned, records=())
+    assert len({state_key(one) for one in (learner, *others)}) == 4
+
+
+def test_results_go_on_where_they_ended(tmp_path):
+    result = Result()
+    for outcome in ("refused", AGAIN, "used"):
+        result.add("one", outcome, [])
+    result.add("two", "fault", ["what went wrong"])
+    store(tmp_path / "kind.json", result)
+    again = stored(tmp_path / "kind.json")
+    assert (again.numbers, again.cases, again.faults) == (4, 3, ["what went wrong"])
+    assert again.outcomes == result.outcomes
 
 
 def test_the_fuzzer_finds_what_is_wrong(tmp_path):

@@ -7,16 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import msgspec
 import numpy as np
 import torch
 from rich.console import Console
 
 from lifelong.estimator.base import LifelongEstimator
 from lifelong.evaluation.measure import model_run
+from lifelong.evaluation.runs import Run
 from lifelong.learners.base import Learner
 from lifelong.learners.baselines import Joint
 from lifelong.networks.adapted import Adapted
 from lifelong.networks.growing import LearnedTask
+from lifelong.persistence.files import digest, digest_of
+from lifelong.persistence.models import Contents, _described, _manifest
 from lifelong.report.inspection import show
 from lifelong.report.page import page
 from lifelong.tasks.kinds import Kind
@@ -28,21 +32,38 @@ QUICK = Budget(steps=4, batch_size=16, check_every=2, patience=1)
 ROWS = 16
 
 
-def use(model: Model, load: Callable[[str], Model], report: bool = False) -> None:
+def use(model: Model, load: Callable[[str | Path], Model], report: bool = False) -> None:
     """All of it; a model that was loaded must bear it. `report` takes much longer than the rest."""
     predict_all(model)
     learn_one_more(model)
     with tempfile.TemporaryDirectory() as place:
         model.save(place)
         again = load(place)
-        learner = again if isinstance(again, Learner) else again.learner_
+        learner = _learner(again)
         assert learner.tasks == _learner(model).tasks
         predict_all(again)
         if learner.tasks and not isinstance(learner.network.architecture, Adapted):
-            run = model_run(Path(place))
-            show(run, Console(file=io.StringIO(), width=100))
-            if report:
-                page([run])
+            inspect(model_run(Path(place)), report)
+
+
+def inspect(run: Run, report: bool) -> None:
+    show(run, Console(file=io.StringIO(), width=100))
+    if report:
+        page([run])
+
+
+def state_key(model: Model) -> str:
+    """Checksum of all that a loaded model is: its answers and what it learns depend on no more."""
+    learner = _learner(model)
+    network, method, seed = learner.network, learner.method, learner.seed
+    contents = Contents(network, learner.records, learner.attached)
+    about = {"shapes": {}, "bytes": 0, "sha256": ""}
+    facts = _manifest(contents, method=method, seed=seed, settings=learner.settings, **about)
+    tasks = [_described(known) for known in network.tasks]
+    return digest(
+        msgspec.json.encode((facts, tasks, learner.records)),
+        digest_of({**contents.together(()), **network.stored_by_tasks(0)}).encode(),
+    )
 
 
 def predict_all(model: Model) -> None:
@@ -67,7 +88,7 @@ def learn_one_more(model: Model) -> None:
     if isinstance(model, Joint):
         return  # it learns all tasks at once
     # How long a training takes is for the settings to say.
-    budget = replace(model.settings.budget, steps=4, batch_size=ROWS, epochs=None)
+    budget = replace(model.settings.budget, steps=2, batch_size=ROWS, epochs=None)
     quick = model.with_settings(replace(model.settings, budget=budget))
     quick.learn(_task(model, name))
     model._learned = quick._learned

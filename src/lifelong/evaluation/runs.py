@@ -4,14 +4,14 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any, final
+from typing import Annotated, Any, final
 
 import msgspec
 import numpy as np
 
 from lifelong.evaluation.metrics import METRICS
 from lifelong.evaluation.results import ResultError, ResultMatrix
-from lifelong.records import BYTES, Answers, TaskRecord
+from lifelong.records import BYTES, Answers, Count, TaskRecord
 
 FORMAT = "lifelong run"
 VERSION = 1
@@ -50,11 +50,11 @@ class Summary(msgspec.Struct, frozen=True):
     accuracy: float | None
     forgetting: float | None
     capacity: float
-    parameters: int
-    nonzero: int
+    parameters: Count
+    nonzero: Count
     seconds: float
-    bytes: int = -1
-    learning_bytes: int | None = None
+    bytes: Annotated[int, msgspec.Meta(ge=-1, le=1 << 53)] = -1
+    learning_bytes: Count | None = None
     prediction_seconds: float | None = None
 
     def __post_init__(self) -> None:
@@ -99,8 +99,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     look_alike: bool = False
     scenario: str = ""
     tasks: tuple[str, ...]
-    inputs: tuple[int, ...]
-    widths: dict[str, int]
+    inputs: tuple[Count, ...]
+    widths: dict[str, Count]
     seed: int
     settings: dict[str, Any]
     versions: dict[str, str]

@@ -6,6 +6,7 @@ with the same seed and taken through the earlier trials. One worker thus propose
 propose by itself, and several never draw the same numbers.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +19,17 @@ require_extra("optuna", extra="tune")
 
 import optuna  # noqa: E402 (after the error that says what to install)
 from optuna.distributions import BaseDistribution, FloatDistribution  # noqa: E402
+from optuna.storages.journal import (  # noqa: E402
+    JournalFileBackend,
+    JournalFileSymlinkLock,
+    JournalStorage,
+)
 from optuna.trial import FrozenTrial, TrialState  # noqa: E402
 
 ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
 GIVEN_UP = TrialState.FAIL
 _SEED = 0
+GRACE = 30  # seconds after which the lock of a process that was killed is taken from it
 
 
 class StorageError(ValueError):
@@ -62,19 +69,40 @@ def draw(trial: optuna.Trial, space: Mapping[str, Range]) -> dict[str, float]:
 
 def _storage(given: str) -> Any:
     """A database by its address, or the file of a journal."""
-    from optuna.storages.journal import JournalFileBackend, JournalStorage
-
     try:
         if "://" in given:
             return optuna.storages.RDBStorage(given)
         Path(given).resolve().parent.mkdir(parents=True, exist_ok=True)
-        return JournalStorage(JournalFileBackend(given))
+        return JournalStorage(JournalFileBackend(given, lock_obj=_Lock(given)))
     except Exception as error:  # each database raises its own
         first = str(error).splitlines()[0]
         raise StorageError(
             f"--storage {given} cannot be used: {first}; give a file for a journal, or a database "
             "such as sqlite:///study.db or postgresql://host/name"
         ) from error
+
+
+@final
+class _Lock(JournalFileSymlinkLock):
+    """A journal is written to while this is held, and ends with a whole line then.
+
+    A write that was stopped in its midst leaves a part of a line. The next line would be glued to
+    it, and nobody could read the journal any more.
+    """
+
+    def __init__(self, journal: str) -> None:
+        super().__init__(journal, grace_period=GRACE)
+        self._journal = Path(journal)
+
+    def acquire(self) -> bool:
+        acquired: bool = super().acquire()
+        with self._journal.open("r+b") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - 1))
+            if stream.read() not in (b"", b"\n"):
+                stream.seek(0)
+                stream.truncate(stream.read().rfind(b"\n") + 1)
+        return acquired
 
 
 @final

@@ -202,9 +202,10 @@ def _require_inputs(adapted: Adapted) -> None:
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         reason = str(error).splitlines()[0]
         raise NetworkError(f"its module takes no inputs of shape {inputs}: {reason}") from error
-    wanted = adapted.layout.shape(HEAD[0], {}, 1)[1]
-    if tuple(features.shape) != (1, wanted):
-        raise NetworkError(f"its module makes {tuple(features.shape)[1:]} of them, not {wanted}")
+    weight, bias = (adapted.layout.shape(name, {}, 1) for name in HEAD)
+    if (weight, bias) != (tuple(features.shape), (1,)):
+        made = tuple(features.shape)[1:]
+        raise NetworkError(f"its module makes {made} of them, but its head is of {weight}, {bias}")
 
 
 def _all_constant(name: str, constants: Sequence[str], given: Tensors) -> bool:

@@ -81,6 +81,7 @@ WHOLE = 6  # last version without segments
 MANIFEST = "manifest.json"
 ATTACHED = "attached/"  # prefix of tensors that are not the network's
 MOST_UNTRAINED = 64  # entries of a network that is kept as its seed, per byte of its file
+MOST_WIDER = 10_000  # times the units that a layer has, that its base network may have
 _PATCH, _PLACES, _VALUES = "patch/", "/places", "/values"
 _MASK = f"memory/{BITS}"  # start of the name of a packed mask
 _CONSTANT = "constant/"
@@ -363,11 +364,14 @@ def _manifest(
 
 def _require_saveable(path: Path, network: GrowingNetwork) -> None:
     """Refuse what could not be read again, before anything is written."""
-    _saveable(network.architecture)
+    architecture = _saveable(network.architecture)
     try:
         require_at_most(MOST_TASKS, "tasks", len(network.tasks))
         require_named(known.name for known in network.tasks)
-    except LimitError as error:
+        if network.tasks:
+            units = {group: len(stamps) for group, stamps in network.born.items()}
+            _require_plausible(architecture.layout.groups, units)
+    except (LimitError, NetworkError) as error:
         raise ModelFileError(f"{path}: the model cannot be saved: {error}") from error
 
 
@@ -921,8 +925,19 @@ def _check_parents(manifest: Manifest) -> None:
         raise NetworkError(f"{manifest.root} is not the seed of an untrained network")
 
 
+def _require_plausible(widths: Mapping[str, int], units: Mapping[str, int]) -> None:
+    """Refuse a base network of far more units than were ever made: the next task may make them."""
+    for group, width in widths.items():
+        if width > MOST_WIDER * max(1, units.get(group, 0)):
+            raise NetworkError(
+                f"{group} has {units.get(group, 0):,} units, its base network {width:,}: more than "
+                f"{MOST_WIDER:,} times as many"
+            )
+
+
 def _births(manifest: Manifest, architecture: Architecture) -> dict[str, Tensor]:
     groups = architecture.layout.groups if manifest.tasks else {}
+    _require_plausible(groups, {group: len(stamps) for group, stamps in manifest.born.items()})
     if set(manifest.born) != set(groups):
         raise NetworkError(f"there are births of {list(manifest.born)}, not of {list(groups)}")
     for group, stamps in manifest.born.items():

@@ -9,17 +9,23 @@ from builders import (
     ARCHITECTURES,
     BUDGET,
     answers,
+    contents,
     inputs_for,
     random,
+    same,
     small_mlp,
     stream_for,
     task_for,
+    tensors_of,
+    with_rows,
 )
 from lifelong.learners.baselines import ER, GPM, ERSettings, GPMSettings, LwFSettings
 from lifelong.learners.baselines.er import reservoir
 from lifelong.learners.baselines.gpm import Projection, extended
 from lifelong.learners.registry import METHODS
+from lifelong.tasks.task import TensorExamples
 from lifelong.training.budget import Budget, SettingError
+from lifelong.training.loop import TrainingError
 
 LONGER = Budget(steps=150, batch_size=32, learning_rate=0.02, check_every=50)
 
@@ -167,6 +173,21 @@ def test_directions_are_orthonormal_and_hold_their_share_with_none_to_spare(size
     assert held(found) >= share - 1e-3
     if found.shape[1] > basis.shape[1]:
         assert held(found[:, :-1]) < share + 1e-3
+
+
+@pytest.mark.parametrize("scale", [1e20, 1e25])
+def test_gpm_tells_of_inputs_whose_directions_cannot_be_found_and_keeps_what_it_was(scale):
+    """Their products overflow, so that the eigenvalue problem has no solution."""
+    learner = GPM(small_mlp(), GPMSettings(budget=BUDGET))
+    first, second = stream_for(small_mlp(), "one output", "one output")
+    learner.learn(first)
+    before = contents(learner)
+    parts = map(tensors_of, (second.train, second.valid))
+    rows = [TensorExamples(scale * part.x, part.y) for part in parts]
+    with pytest.raises(TrainingError, match=f"{second.name}: .*inputs scaled to about 1"):
+        learner.learn(with_rows(second, *rows))
+    assert same(contents(learner), before)
+    learner.learn(second)
 
 
 @pytest.mark.parametrize(
