@@ -44,14 +44,7 @@ from lifelong.evaluation import measure
 from lifelong.persistence.files import digest
 from lifelong.report import page
 from lifelong.tasks.datasets.files import DataError
-<<<<<<< HEAD
-from lifelong.tasks.datasets.mnist import read_idx
-from lifelong.tasks.datasets.variation import read_amat
 from lifelong.tasks.kinds import TaskError
-from lifelong.tasks.task import Task
-=======
-from lifelong.tasks.task import TaskError
->>>>>>> attacks
 from lifelong.training.budget import SettingError
 from lifelong.training.loop import TrainingError
 
