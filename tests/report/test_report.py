@@ -19,7 +19,7 @@ from lifelong.evaluation.runs import Run, RunError
 from lifelong.evaluation.usage import common
 from lifelong.records import Answers
 from lifelong.report import page as report
-from lifelong.report.figures import answers, drawing, drift, heritage, scores
+from lifelong.report.figures import answers, drawing, drift, growth, heritage, scores
 from lifelong.report.page import forgetting_points, page
 from made_up import GROUPS, TENSORS, made_up
 
@@ -496,6 +496,16 @@ def test_predictions_of_a_chosen_task(opened):
     assert "Of 5 rows of which it is true, 4 get one half or more; of 7 others 2." in words
     seen.choose("method", "DNN-STL")
     assert "were not kept" in seen.tab.inner_text("#probabilities")
+
+
+def test_probabilities_are_drawn_from_0_to_1_whatever_they_are(runs):
+    spec = answers.probabilities([_answering(run) for run in runs]).spec()
+    assert [scale["domain"] for scale in spec["scales"] if scale["name"] == "x"] == [[0, 1]]
+
+
+def test_the_colours_of_two_tasks_have_two_labels():
+    spec = growth.births([made_up(2)]).spec()
+    assert spec["legends"][0]["values"] == [1, 2]
 
 
 def test_confusion_of_a_task_of_classes():

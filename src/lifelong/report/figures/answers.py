@@ -33,7 +33,12 @@ def probabilities(runs: Sequence[Run]) -> Figure:
         from_data()
         .mark_bar(opacity=0.75)
         .encode(
-            x=alt.X("low:Q", title="predicted probability", bin="binned"),
+            x=alt.X(
+                "low:Q",
+                title="predicted probability",
+                bin="binned",
+                scale=alt.Scale(domain=[0, 1]),  # the same for every method and task
+            ),
             x2="high:Q",
             y=alt.Y("share:Q", title="share of the rows of this truth", stack=None),
             color=alt.Color(

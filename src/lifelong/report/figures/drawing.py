@@ -176,8 +176,8 @@ def methods(runs: Iterable[Run]) -> tuple[str, ...]:
 
 def task_color(runs: Sequence[Run], field: str = "born", legend: bool = True) -> alt.Color:
     """Colour by task number, from the first to the last: the same in every chart."""
-    key = alt.Legend(title="task that introduced them", format="d", tickMinStep=1)
     ends = [1, max(2, len(runs[0].tasks))]
+    key = alt.Legend(title="task that introduced them", format="d", values=ends)
     scale = alt.Scale(range=_TASKS, domain=ends, clamp=True, nice=False)
     return alt.Color(f"{field}:Q", scale=scale, legend=key if legend else None)
 
