@@ -47,7 +47,8 @@ from lifelong.tasks.datasets.features import features, read_npz
 from lifelong.tasks.datasets.files import DataError
 from lifelong.tasks.datasets.mnist import read_idx
 from lifelong.tasks.datasets.variation import read_amat
-from lifelong.tasks.task import Task, TaskError
+from lifelong.tasks.kinds import TaskError
+from lifelong.tasks.task import Task
 from lifelong.training.loop import TrainingError
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))

@@ -23,7 +23,7 @@ from lifelong.learners.baselines import ER, GPM, ERSettings, GPMSettings, LwFSet
 from lifelong.learners.baselines.er import reservoir
 from lifelong.learners.baselines.gpm import Projection, extended
 from lifelong.learners.registry import METHODS
-from lifelong.tasks.task import TensorExamples
+from lifelong.tasks.examples import TensorExamples
 from lifelong.training.budget import Budget, SettingError
 from lifelong.training.loop import TrainingError
 

@@ -118,10 +118,24 @@ class _Features:
                 features = self.architecture.features(self.tensors, x)
             yield features, y
 
+    def kept(self) -> tuple[Tensor, Tensor]:
+        """All of them in two tensors that are made first: chunks that stay, between others that
+        do not, would keep the memory of both.
+        """
+        whole: tuple[Tensor, ...] = ()
+        done = 0
+        for chunk in self:
+            whole = whole or tuple(t.new_empty(len(self.rows), *t.shape[1:]) for t in chunk)
+            for part, tensor in zip(whole, chunk, strict=True):
+                part[done : done + len(tensor)] = tensor
+            done += len(chunk[1])
+        features, labels = whole
+        return features[:done], labels[:done]
+
     def row_bytes(self) -> int:
-        x, _ = next(iter(self.rows.batches(1)))
+        x, _ = next(iter(self.rows.batches(CHUNK)))  # of 1 there would be as many as rows
         with torch.no_grad():
-            like = self.architecture.features(self.tensors, x)
+            like = self.architecture.features(self.tensors, x[:1])
         return like.element_size() * prod(like.shape[1:])
 
 
@@ -135,11 +149,10 @@ def feature_chunks(
     size = len(rows) * computed.row_bytes()
     if size > KEEP:
         return computed
-    chunks = list(computed)
-    if size > AT_ONCE:
-        return chunks
-    features, labels = zip(*chunks, strict=True)
-    return [(torch.cat(features), torch.cat(labels))]
+    kept = computed.kept()
+    return (
+        list(zip(*(part.split(CHUNK) for part in kept), strict=True)) if size > AT_ONCE else [kept]
+    )
 
 
 def select(network: Network) -> Units:
