@@ -36,11 +36,13 @@ pictures: $(READY)
 	$(BIN)/python docs/pictures/weave.py
 	$(BIN)/python docs/pictures/results.py
 
-# The long versions of tests/robust: 300 kills, 100,000 damaged files of each kind (days), and what safety costs.
+# The long versions of tests/robust: 300 kills, 100,000 damaged files of each kind (hours; the next call goes on where one was
+# ended), and what safety costs.
 torture: $(READY)
 	$(BIN)/python tests/robust/kills.py --kills 300 > results/robustness/kills.json
-	$(BIN)/python tests/robust/mutations.py --count 100000 > results/robustness/mutations.json
+	$(BIN)/python tests/robust/mutations.py --count 100000
 	$(BIN)/python tests/robust/workers.py --kills 50 > results/robustness/workers.json
+	$(BIN)/python tests/robust/studies.py --kills 100 > results/robustness/studies.json
 	$(BIN)/python benchmarks/robustness.py > results/robustness/costs.json
 
 # What is installed, with versions and licences, in CycloneDX's format: sbom.json. The tool has an environment of its own,
