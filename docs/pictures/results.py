@@ -1,4 +1,4 @@
-"""What README and docs show of the stored runs: two tables, and the plot of AUROC over bytes.
+"""What README and docs show of the stored runs: three tables, and the plot of AUROC over bytes.
 
 python docs/pictures/results.py
 """
@@ -46,6 +46,7 @@ METHODS = {
     "DNN-L2": "L2",
     "DNN": "fine-tuning (DNN)",
 }
+MORE = (*list(METHODS)[:5], "SI", "DNN-EWC", "IMM-mode", "DNN-L2", "DNN")  # of the longer table
 ABLATION = ("ablation-variation", "paper")
 Found = Mapping[str, Mapping[str, Row]]
 
@@ -53,6 +54,13 @@ Found = Mapping[str, Mapping[str, Row]]
 def stored() -> Found:
     """Per data set, the runs of each method on all tasks and the base network."""
     return {title: plain(_measured(*place)) for title, place in DATA.items()}
+
+
+def every_method() -> Found:
+    """The same, with what was only run on the look-alike."""
+    runs = dict(stored())
+    first = next(iter(runs))
+    return runs | {first: {**plain(_measured("methods-variation", "paper")), **runs[first]}}
 
 
 def _measured(name: str, size: str) -> Sequence[Measured]:
@@ -82,6 +90,26 @@ def _cell(row: Row | None) -> str:
 def _score(auroc: float) -> str:
     """Where nearly all rows are in order, the fourth decimal tells methods apart."""
     return f"{auroc:.4f}" if auroc > 0.98 else f"{auroc:.3f}"
+
+
+def table_of_bytes(runs: Found) -> str:
+    """One line per method: AUROC, and in brackets the bytes that predictions need, and seeds."""
+    lines = [
+        f"| method | {' | '.join(runs)} |",
+        "|---" * (len(runs) + 1) + "|",
+        *(
+            f"| {method} | {' | '.join(_bytes(found.get(method)) for found in runs.values())} |"
+            for method in MORE
+        ),
+    ]
+    return "\n".join(lines)
+
+
+def _bytes(row: Row | None) -> str:
+    if row is None:
+        return "–"
+    size = sum(run.summary.bytes for run in row.runs) / len(row.runs)
+    return f"{row.auroc.value:.4f} ({size:,.0f}; {len(row.runs)})"
 
 
 def worth(measured: Sequence[Measured]) -> str:
@@ -141,6 +169,7 @@ def pages() -> dict[Path, tuple[str, str]]:
     """The pages with a table of stored runs: its name there, and its text."""
     return {
         ROOT / "README.md": ("results", table(stored())),
+        ROOT / "docs" / "choosing.md": ("bytes", table_of_bytes(every_method())),
         ROOT / "docs" / "deviations.md": ("worth", worth(_measured(*ABLATION))),
     }
 
