@@ -288,6 +288,19 @@ class ChangedExamples:
             yield self.change(x, y)
 
 
+def relabelled(rows: Examples, labels: Callable[[Tensor, Tensor], Tensor]) -> Examples:
+    """The rows with labels made of inputs and labels, once for all if the rows are in memory."""
+
+    @torch.no_grad()
+    def changed(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return x, labels(x, y)
+
+    later = ChangedExamples(rows, changed)
+    if not isinstance(rows, TensorExamples):
+        return later
+    return rows.with_labels(torch.cat([y for _, y in later.batches(4096)]))
+
+
 def to_device(rows: Examples, device: torch.device, columns: Tensor | None = None) -> Examples:
     """Rows on a device, with only the features or channels `columns` if they are given."""
     chosen = None if columns is None else columns.to(device)  # units are selected on the CPU

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lifelong.networks.growing import Network
-from lifelong.tasks.examples import ChangedExamples, Examples, TensorExamples
+from lifelong.tasks.examples import Examples, relabelled
 from lifelong.tasks.kinds import Kind
 
 
@@ -13,15 +13,7 @@ def distilled(rows: Examples, teacher: Network, kind: Kind, share: float) -> Exa
     """The same rows; `share` is the weight of the teacher's probabilities in each label."""
     if share == 0:
         return rows
-
-    @torch.no_grad()
-    def soften(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        return x, _mixed(kind, y, teacher.logits(x), share)
-
-    softened = ChangedExamples(rows, soften)
-    if not isinstance(rows, TensorExamples):
-        return softened
-    return rows.with_labels(torch.cat([y for _, y in softened.batches(4096)]))
+    return relabelled(rows, lambda x, y: _mixed(kind, y, teacher.logits(x), share))
 
 
 def _mixed(kind: Kind, y: Tensor, logits: Tensor, share: float) -> Tensor:

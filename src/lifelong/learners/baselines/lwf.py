@@ -5,7 +5,7 @@ the network is trained to keep these answers too, softened by a temperature: dis
 any earlier data.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, final
 
@@ -17,7 +17,7 @@ from lifelong.learners.baselines.sequential import SequentialLearner, heads
 from lifelong.learners.baselines.settings import SequentialSettings
 from lifelong.networks.growing import GrowingNetwork
 from lifelong.networks.layout import HEAD, Architecture, Tensors, apply_head
-from lifelong.tasks.examples import Examples, TensorExamples
+from lifelong.tasks.examples import Examples, relabelled
 from lifelong.tasks.kinds import Kind
 from lifelong.tasks.task import Task
 from lifelong.training.budget import require, require_one_of
@@ -67,9 +67,8 @@ class LwF(SequentialLearner[LwFSettings]):
         own = self.settings.heads == "own"
         teacher = _Answers(self.network, self.settings.temperature, own)
         loss = self._loss(task, teacher)
-        rows = (_Answered(rows, teacher) for rows in (train, valid))
-        ready = (r.ready() for r in rows)
-        return [TaskObjective(teacher.outputs, loss, *ready, training=teacher.outputs)]
+        rows = (relabelled(part, teacher.after_labels) for part in (train, valid))
+        return [TaskObjective(teacher.outputs, loss, *rows, training=teacher.outputs)]
 
     def _loss(self, task: Task, teacher: "_Answers") -> "_Distilling":
         number, settings = len(self.network.tasks) + 1, self.settings
@@ -107,6 +106,10 @@ class _Answers:
         features = self._architecture.features(tensors, x, generator)
         return torch.cat([apply_head(features, tensors), *self._old(tensors, features)], dim=1)
 
+    def after_labels(self, x: Tensor, y: Tensor) -> Tensor:
+        """Labels, followed by the old network's answers."""
+        return torch.cat([y.reshape(len(y), -1).float(), self.of(x)], dim=1)
+
     @property
     def _architecture(self) -> Architecture:
         return self._known.architecture
@@ -118,36 +121,6 @@ class _Answers:
             apply_head(features, {name: tensors[f"{number}.{name}"] for name in HEAD})
             for number in range(1, len(self.kinds) + 1)
         ]
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class _Answered:
-    """Rows whose labels are followed by the old network's answers."""
-
-    rows: Examples
-    answers: _Answers
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.rows.shape
-
-    def ready(self) -> Examples:
-        """With all answers computed once, if the rows are in memory."""
-        if not isinstance(self.rows, TensorExamples):
-            return self
-        return self.rows.with_labels(torch.cat([y for _, y in self.batches(4096)]))
-
-    def batches(
-        self, size: int, generator: torch.Generator | None = None
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        for x, y in self.rows.batches(size, generator):
-            with torch.no_grad():
-                answered = torch.cat([y.reshape(len(y), -1).float(), self.answers.of(x)], dim=1)
-            yield x, answered
 
 
 @final
