@@ -1,11 +1,13 @@
 """Tuning: on validation rows, on seeds of its own, alike for all, and resumable."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from rich.console import Console
 from tiny import BUDGET
 
+from lifelong.experiments import studies
 from lifelong.experiments import tuning as tune
 from lifelong.experiments.configuration import NetworkPlan
 from lifelong.experiments.perform import Job, perform
@@ -167,6 +169,40 @@ def test_a_trial_whose_process_was_lost_is_finished_by_another(tmp_path, perform
     assert len(chosen["DNN-EWC"].trials) == 3
     assert {trial.feasible for trial in chosen["DNN-EWC"].trials} == {True}
     assert len(performed) == 6
+
+
+@pytest.mark.parametrize("drawn", [0, 1, 2])
+def test_a_trial_of_a_lost_process_changes_no_proposal(tmp_path, performed, monkeypatch, drawn):
+    monkeypatch.setattr(tune, "WAIT", 0.01)
+    monkeypatch.setattr(tune, "LOST", timedelta(seconds=0.05))
+    given = {"console": QUIET, "command": str}
+    tuning = replace(_tuning(tmp_path), storage=str(tmp_path / "journal"))
+    tune.tune(["DNN-EWC"], replace(tuning, trials=1), **given)  # type: ignore[arg-type]
+    proposal = tune._Study("DNN-EWC", tuning)._study.ask()
+    studies.draw(proposal, dict(list(METHODS["DNN-EWC"].space.items())[:drawn]))
+    chosen = tune.tune(["DNN-EWC"], tuning, **given)  # type: ignore[arg-type]
+    assert chosen == tune.tune(["DNN-EWC"], _tuning(tmp_path / "alone"), **given)  # type: ignore[arg-type]
+    del performed
+
+
+def test_a_trial_of_a_lost_process_ends_before_another_is_proposed(tmp_path, performed):
+    tuning = replace(_tuning(tmp_path), storage=str(tmp_path / "journal"))
+    lost = tune._Study("DNN-EWC", tuning).ask()
+    assert [job.label for job in tune._Study("DNN-EWC", tuning).ask()] == [
+        job.label for job in lost
+    ]
+    del performed
+
+
+def test_a_trial_that_another_process_makes_is_left_to_it(tmp_path, performed):
+    tuning = replace(_tuning(tmp_path), storage=str(tmp_path / "journal"))
+    one, other = (tune._Study("DNN-EWC", tuning) for _ in range(2))
+    locked = one.ask()
+    assert other.ask() == locked
+    other.tell(RunCounts(skipped={locked[0].label: "locked"}))
+    labels = {job.label for job in other.ask()}
+    assert not labels & {job.label for job in locked}
+    del performed
 
 
 def test_a_trial_that_was_asked_for_too_much_does_not_count(tmp_path, performed):

@@ -176,6 +176,7 @@ class _Study:
         except studies.StorageError as error:
             raise TuningError(str(error)) from error
         self._asked: FrozenTrial | None = None
+        self._elsewhere: set[int] = set()  # trials left for later
 
     def _also(self, first: Mapping[str, float]) -> list[dict[str, float]]:
         """The trials asked for that differ from the defaults in something this method searches."""
@@ -219,6 +220,7 @@ class _Study:
         earlier = first.number == self._asked.number or first.state.is_finished()
         unsure = self._limited and not earlier
         if unsure or (measured is None and counts.skipped):
+            self._elsewhere.add(self._asked.number)
             return
         told = self._outcome(self._asked)
         value = measured[0] if measured is not None and told.feasible else None
@@ -244,19 +246,32 @@ class _Study:
         return self._optuna.trials_of(self._study)[: self.tuning.trials]
 
     def _next(self) -> "FrozenTrial | None":
-        """A new trial; or one that has not ended, whose process may be lost; or none."""
+        """One that has not ended, whose process may be lost; or a new one; or none.
+
+        A new one is proposed by what is known of those before it. Hence they come first, and none
+        is proposed while one has no settings: what is proposed depends on nobody being killed.
+        """
         while True:
-            if len(self._trials()) < self.tuning.trials:
-                return self._new()
             going_on = [each for each in self._trials() if not each.state.is_finished()]
-            if not going_on:
+            ready = [each for each in going_on if len(each.params) == len(self._space)]
+            mine = [each for each in ready if each.number not in self._elsewhere]
+            if mine:
+                return mine[0]
+            if len(ready) < len(going_on):
+                self._await(going_on)
+            elif len(self._trials()) < self.tuning.trials:
+                return self._new()
+            elif not going_on:
                 return None
-            for trial in going_on:
-                if len(trial.params) == len(self._space):
-                    return trial
-                if datetime.now() - (trial.datetime_start or datetime.min) > LOST:
-                    self._give_up(trial.number)
-            time.sleep(WAIT)
+            self._elsewhere.clear()
+
+    def _await(self, going_on: "list[FrozenTrial]") -> None:
+        """Give others the time to draw settings; give up trials of those who never will."""
+        for trial in going_on:
+            waited = datetime.now() - (trial.datetime_start or datetime.min)
+            if len(trial.params) < len(self._space) and waited > LOST:
+                self._give_up(trial.number)
+        time.sleep(WAIT)
 
     def _new(self) -> "FrozenTrial | None":
         """Several may ask for the last trial at once; who comes too late finishes another."""
