@@ -6,9 +6,12 @@ from hypothesis import strategies as st
 
 from lifelong.experiments.studies import (
     ENDED,
+    GIVEN_UP,
     StorageError,
     draw,
     open_study,
+    propose,
+    tell,
     trials_of,
 )
 from lifelong.learners.registry import Range
@@ -54,6 +57,36 @@ def test_workers_that_ask_at_the_same_time_propose_different_settings(tmp_path, 
         worker.tell(trial, 0.5)
     assert {t.state for t in trials_of(workers[0])} == {ENDED[0]}
     assert tuple(_next(workers[1], 0.1).values()) not in {tuple(p.values()) for p in proposed}
+
+
+@pytest.fixture(params=["journal", "sqlite"])
+def two(tmp_path, request):
+    """The same study, opened by two processes."""
+    storage = {"journal": f"{tmp_path}/journal", "sqlite": f"sqlite:///{tmp_path}/study.db"}
+    return _open(storage[request.param]), _open(storage[request.param])
+
+
+def test_of_two_that_tell_a_trial_at_once_the_first_counts(two, monkeypatch):
+    one, other = two
+    number, written = propose(one, SPACE), one._storage.set_trial_state_values
+
+    def after_the_other(*given, **more):
+        monkeypatch.undo()
+        tell(other, number, 0.5, state=ENDED[False])
+        return written(*given, **more)
+
+    monkeypatch.setattr(one._storage, "set_trial_state_values", after_the_other)
+    tell(one, number, state=GIVEN_UP)
+    assert [(trial.state, trial.value) for trial in trials_of(one)] == [(ENDED[False], 0.5)]
+
+
+def test_a_trial_that_another_gave_up_while_it_was_drawn_is_none(two, monkeypatch):
+    one, other = two
+    trial = one.ask()
+    tell(other, trial.number, state=GIVEN_UP)
+    monkeypatch.setattr(one, "ask", lambda: trial)
+    assert propose(one, SPACE) is None
+    assert trials_of(one) == []
 
 
 def test_storage_that_cannot_be_used_is_named():

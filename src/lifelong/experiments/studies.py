@@ -8,6 +8,7 @@ propose by itself, and several never draw the same numbers.
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -19,6 +20,7 @@ require_extra("optuna", extra="tune")
 
 import optuna  # noqa: E402 (after the error that says what to install)
 from optuna.distributions import BaseDistribution, FloatDistribution  # noqa: E402
+from optuna.exceptions import UpdateFinishedTrialError  # noqa: E402
 from optuna.storages.journal import (  # noqa: E402
     JournalFileBackend,
     JournalFileSymlinkLock,
@@ -60,6 +62,24 @@ def trials_of(study: optuna.Study) -> list[FrozenTrial]:
     """Those that have begun, in order, but those that were given up."""
     found: list[FrozenTrial] = study.get_trials(deepcopy=False)
     return [trial for trial in found if trial.state not in (TrialState.WAITING, GIVEN_UP)]
+
+
+def tell(
+    study: optuna.Study, number: int, value: float | None = None, *, state: TrialState
+) -> None:
+    """The outcome of a trial, unless another process told one first."""
+    with suppress(UpdateFinishedTrialError):  # told between the look at its state and the write
+        study.tell(number, value, state=state, skip_if_finished=True)
+
+
+def propose(study: optuna.Study, space: Mapping[str, Range]) -> int | None:
+    """The number of a new trial with its settings; none if another process gave it up meanwhile."""
+    trial = study.ask()
+    try:
+        draw(trial, space)
+    except UpdateFinishedTrialError:
+        return None
+    return int(trial.number)
 
 
 def draw(trial: optuna.Trial, space: Mapping[str, Range]) -> dict[str, float]:

@@ -225,7 +225,7 @@ class _Study:
         told = self._outcome(self._asked)
         value = measured[0] if measured is not None and told.feasible else None
         state = self._optuna.ENDED[value is None]
-        self._study.tell(self._asked.number, value, state=state, skip_if_finished=True)
+        self._optuna.tell(self._study, self._asked.number, value, state=state)
 
     def choice(self, command: str) -> Choice:
         trials = [self._outcome(each) for each in self._trials() if each.state.is_finished()]
@@ -275,16 +275,16 @@ class _Study:
 
     def _new(self) -> "FrozenTrial | None":
         """Several may ask for the last trial at once; who comes too late finishes another."""
-        proposal = self._study.ask()
-        self._optuna.draw(proposal, self._space)
+        number = self._optuna.propose(self._study, self._space)
         for trial in self._trials():
-            if trial.number == proposal.number:
+            if trial.number == number:
                 return trial
-        self._give_up(proposal.number)
+        if number is not None:
+            self._give_up(number)
         return self._next()
 
     def _give_up(self, number: int) -> None:
-        self._study.tell(number, state=self._optuna.GIVEN_UP, skip_if_finished=True)
+        self._optuna.tell(self._study, number, state=self._optuna.GIVEN_UP)
 
     def _outcome(self, trial: "FrozenTrial") -> Trial:
         settings, measured = _settings(trial), self._measured(trial)
