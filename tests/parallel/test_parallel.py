@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 from builders import random, same
 from lifelong.experiments.perform import Job, perform
 from lifelong.experiments.stored import from_json
-from lifelong.learners.base import _require_divisible
+from lifelong.learners.checks import require_divisible
 from lifelong.learners.den import DEN
 from lifelong.networks.layout import NetworkError
 from lifelong.tasks.examples import DatasetExamples, TensorExamples, part_of, whole_of
@@ -175,9 +175,9 @@ class TestRefusals:
 
     def test_of_running_statistics(self):
         network = SimpleNamespace(layout=SimpleNamespace(buffers=("norm.running_mean",)))
-        _require_divisible(network, ALONE)
+        require_divisible(network, ALONE)
         with pytest.raises(NetworkError, match=r"running statistics, but this one has norm"):
-            _require_divisible(network, Ranks(0, 2))
+            require_divisible(network, Ranks(0, 2))
 
     def test_of_fewer_rows_than_processes(self, monkeypatch):
         monkeypatch.setattr(Ranks, "require_equal", lambda *_: None)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lifelong.deployment.facts import ExportError, answer_name, labels_of
 from lifelong.extras import require_extra
-from lifelong.learners.base import Predictor
+from lifelong.learners.predicting import Predictor
 from lifelong.networks.columns import Columns
 from lifelong.networks.growing import LearnedTask, Network
 from lifelong.networks.layout import HEAD

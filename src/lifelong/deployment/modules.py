@@ -6,7 +6,8 @@ from typing import final
 
 from torch import Tensor, nn
 
-from lifelong.learners.base import AnyLearner, Predictor
+from lifelong.learners.base import AnyLearner
+from lifelong.learners.predicting import Predictor
 from lifelong.networks.growing import LearnedTask, Network
 from lifelong.networks.layout import HEAD, Tensors
 from lifelong.networks.sequential import (

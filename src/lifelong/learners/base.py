@@ -1,22 +1,34 @@
 """The base class of all learners: learn, predict, measure capacity, save and load."""
 
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeAlias, TypeVar, final
+from typing import Any, ClassVar, Generic, Self, TypeAlias, TypeVar, final
 
 import msgspec
 import numpy as np
 import torch
-from rich.progress import Progress as Bars
-from rich.progress import TextColumn
 from torch import Tensor, nn
 
+from lifelong.learners.checks import (
+    require_architecture,
+    require_divisible,
+    require_new,
+    require_storable,
+    usable_device,
+)
+from lifelong.learners.predicting import (
+    LINKS,
+    Predictor,
+    answers,
+    computed,
+    in_float32,
+    unchanged,
+)
 from lifelong.networks.growing import (
     GrowingNetwork,
     LearnedTask,
@@ -26,7 +38,7 @@ from lifelong.networks.growing import (
 from lifelong.networks.layout import Architecture, NetworkError, Tensors
 from lifelong.networks.traced.precompute import precomputed
 from lifelong.persistence.checkpoint import Checkpoint
-from lifelong.persistence.files import MOST_NAME, digest_of
+from lifelong.persistence.files import digest_of
 from lifelong.persistence.models import (
     Attached,
     Contents,
@@ -37,10 +49,9 @@ from lifelong.persistence.models import (
     read,
     write,
 )
-from lifelong.printing import Terminal
 from lifelong.records import BYTES, Capacity, TaskRecord
 from lifelong.tasks.examples import Examples, TensorExamples, part_of
-from lifelong.tasks.kinds import Array, Kind, TaskError, plain_tensor
+from lifelong.tasks.kinds import Array, Kind, TaskError
 from lifelong.tasks.task import Task
 from lifelong.training.budget import SettingError, complete, with_new_names
 from lifelong.training.loop import TrainingContext, TrainingError
@@ -52,9 +63,8 @@ from lifelong.training.ranks import (
     own_device,
     ranks_for,
 )
-from lifelong.watching.events import Event, TaskBegan, TaskEnded, TaskFailed, Validated, Watcher
-
-CHUNK = 4096  # rows predicted at once, to bound memory
+from lifelong.watching.bar import progress_bar
+from lifelong.watching.events import TaskBegan, TaskEnded, TaskFailed, Watcher
 
 S = TypeVar("S")
 _CLAIM = Lock()  # guards the flag `_learning` of every learner
@@ -65,24 +75,6 @@ _CLAIM = Lock()  # guards the flag `_learning` of every learner
 class _Learned:
     network: GrowingNetwork
     records: tuple[TaskRecord, ...]
-
-
-class Predictor(Protocol):
-    """A network that predicts for one task."""
-
-    @property
-    def inputs(self) -> tuple[int, ...]: ...
-
-    @property
-    def tensors(self) -> Tensors: ...
-
-    def logits(self, x: Tensor) -> Tensor: ...
-
-    def multiply_adds(self) -> int: ...
-
-    def with_tensors(self, tensors: Tensors) -> "Predictor":
-        """The same function of other tensors, under the same names."""
-        ...
 
 
 class Learner(ABC, Generic[S]):
@@ -106,16 +98,16 @@ class Learner(ABC, Generic[S]):
         progress: bool = False,
         parallel: Parallel | None = None,
     ) -> None:
-        _require_architecture(architecture)
+        require_architecture(architecture)
         self.settings = settings if settings is not None else self.settings_type()
         self.seed = int(seed) if isinstance(seed, np.integer) else seed
-        _require_storable(self.settings, self.seed)
+        require_storable(self.settings, self.seed)
         self._require_fit(architecture)
         self.device = usable_device(own_device(device) if parallel else device)
         self.progress = progress
         self.parallel = parallel
         self.ranks = ranks_for(parallel, self.device)  # the processes that learn together
-        _require_divisible(architecture, self.ranks)
+        require_divisible(architecture, self.ranks)
         self._watchers: tuple[Watcher, ...] = ()
         self._learned = _Learned(GrowingNetwork(architecture), ())
         self.attached: Attached | None = None  # what a front end saves with the model
@@ -150,7 +142,7 @@ class Learner(ABC, Generic[S]):
         same task, by a learner with the same network, settings and seed. `save` removes the
         checkpoint; learning the next task replaces it.
         """
-        self._refuse(task)
+        require_new(task, self.tasks, self.network.architecture)
         with self._context("learn", [task], checkpoint) as context:
             [ready] = self._parts([task])
             if self.precomputes:
@@ -174,45 +166,28 @@ class Learner(ABC, Generic[S]):
                 f"task {task!r} is a {known.kind}, which has no probabilities; predict gives its "
                 "numbers"
             )
-        return self._answers(x, network, _LINKS[known.kind])
+        return answers(x, network, LINKS[known.kind], self.device)
 
     @final
     def decision_function(self, x: Array, *, task: str) -> Tensor:
         """Outputs of the network: logits before the sigmoid or softmax, numbers of a regression."""
-        return self._answers(x, self._serve(task)[1], _unchanged)
+        return answers(x, self._serve(task)[1], unchanged, self.device)
 
     @final
     def outputs(self, x: Tensor, *, task: str) -> Tensor:
         """As `decision_function`, for who has made sure that x is finite float32 of the network's
         shape: a third of the time for a single row.
         """
-        return self._computed(x, self._serve(task)[1], _unchanged)
-
-    def _answers(self, x: Array, network: Predictor, link: Callable[[Tensor], Tensor]) -> Tensor:
-        return self._computed(self._checked(x, network.inputs), network, link)
-
-    def _computed(
-        self, inputs: Tensor, network: Predictor, link: Callable[[Tensor], Tensor]
-    ) -> Tensor:
-        parts = inputs.split(CHUNK) if len(inputs) > CHUNK else (inputs,)
-        with torch.no_grad(), _in_float32(self.device):
-            chunks = [link(network.logits(part.to(self.device))) for part in parts]
-        answers = chunks[0] if len(chunks) == 1 else torch.cat(chunks)
-        if not _all_finite(answers):
-            raise TaskError(
-                "inputs overflow the network, so that it has no answer; scale them like those that "
-                "it learned from"
-            )
-        return answers
+        return computed(x, self._serve(task)[1], unchanged, self.device)
 
     @final
     def predict(self, x: Array, *, task: str) -> Tensor:
         """Labels as in the task's data: 0 or 1 per binary output, the class, or numbers."""
         known, network = self._serve(task)
-        answers = self._answers(x, network, _LINKS[known.kind])
+        found = answers(x, network, LINKS[known.kind], self.device)
         if known.kind is Kind.CLASSES:
-            return answers.argmax(dim=1) + known.first
-        labels = answers if known.kind.is_regression else (answers >= 0.5).long()
+            return found.argmax(dim=1) + known.first
+        labels = found if known.kind.is_regression else (found >= 0.5).long()
         return labels[:, 0] if known.outputs == 1 else labels
 
     @final
@@ -418,25 +393,6 @@ class Learner(ABC, Generic[S]):
         }
         return spec.shape(layout.widths(widths, outputs))
 
-    def _refuse(self, task: Task) -> None:
-        if task.name in self.tasks:
-            raise TaskError(f"a task named {task.name!r} was learned already; names must differ")
-        if not _is_text(task.name):
-            raise TaskError(f"task {task.name!r}: its name must be text that a file can hold")
-        if len(task.name) > MOST_NAME:
-            raise TaskError(
-                f"task {task.name[:20]!r}…: its name has {len(task.name):,} characters, but a file "
-                f"can hold {MOST_NAME:,}; give it a shorter one"
-            )
-        self._refuse_shape(task)
-
-    def _refuse_shape(self, task: Task) -> None:
-        wanted = self.network.architecture.layout.inputs
-        if task.shape != wanted:
-            raise TaskError(
-                f"task {task.name!r}: inputs of shape {task.shape}, but the network takes {wanted}"
-            )
-
     @contextmanager
     def _context(
         self, what: str, tasks: Sequence[Task], checkpoint: str | Path | None
@@ -447,12 +403,12 @@ class Learner(ABC, Generic[S]):
             # The caller may have turned gradients off.
             held.enter_context(torch.inference_mode(False))
             held.enter_context(torch.enable_grad())
-            held.enter_context(_in_float32(self.device))
+            held.enter_context(in_float32(self.device))
             title = tasks[0].name if len(tasks) == 1 else "all tasks"
             ranks = self.ranks
             ranks.require_equal("what is to be learned", str(self._about(what, tasks, data=False)))
             shown = self.progress and ranks.first
-            bar = (held.enter_context(_progress_bar(title)),) if shown else ()
+            bar = (held.enter_context(progress_bar(title)),) if shown else ()
             watchers = (*bar, *self._watchers) if ranks.first else ()
             saved: AnyCheckpoint | None = None
             if checkpoint is not None:
@@ -539,57 +495,8 @@ class Learner(ABC, Generic[S]):
         entropy = np.random.SeedSequence([self.seed, len(self.tasks)]).generate_state(1, np.uint64)
         return torch.Generator().manual_seed(int(entropy[0] >> np.uint64(1)))
 
-    def _checked(self, x: Array, wanted: tuple[int, ...]) -> Tensor:
-        inputs = plain_tensor("inputs", x).to(torch.float32)
-        if tuple(inputs.shape[1:]) != wanted or inputs.ndim == 0:
-            one = tuple(inputs.shape) == wanted
-            raise TaskError(
-                f"inputs must have rows first and then shape {wanted}, not {tuple(inputs.shape)}"
-                + ("; give one row as x[None], and take the one answer" if one else "")
-            )
-        if not _all_finite(inputs):
-            raise TaskError("inputs must be finite in float32; some are NaN, infinite or too large")
-        return inputs
-
 
 AnyLearner: TypeAlias = Learner[Any]  # of whatever method
-
-
-def _in_float32(device: torch.device) -> AbstractContextManager[object]:
-    """Who calls may have turned autocast on: it would round to half precision on the way."""
-    if not torch.is_autocast_enabled(device.type):
-        return nullcontext()  # prediction of a row must not pay for what is rare
-    return torch.autocast(device.type, enabled=False)
-
-
-def _all_finite(numbers: Tensor) -> bool:
-    """A finite sum proves finite terms and is four times as fast as checking each; it may overflow
-    although all terms are finite, and only then each is checked.
-    """
-    return math.isfinite(numbers.detach().sum()) or bool(torch.isfinite(numbers).all())
-
-
-def _require_storable(settings: object, seed: int) -> None:
-    """Refuse early what could not be saved after the learning."""
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
-        raise SettingError(f"seed must be a whole number from 0 to 2**64 - 1, not {seed!r}")
-    try:
-        msgspec.json.encode(settings)
-    except TypeError as error:
-        raise SettingError(
-            f"settings must be plain numbers, words and lists, for a model file to hold them: "
-            f"{error}; use float(...), int(...) or list(...)"
-        ) from error
-
-
-def _require_divisible(architecture: Architecture, ranks: Ranks) -> None:
-    """Refuse networks whose training needs whole batches."""
-    if architecture.layout.buffers and not ranks.alone:
-        raise NetworkError(
-            f"several processes train networks without running statistics, but this one has "
-            f"{architecture.layout.buffers[0]}, which each would take of its own rows; use group "
-            "or layer normalisation, freeze that part, or learn in one process"
-        )
 
 
 def _part(task: Task, ranks: Ranks) -> Task:
@@ -615,68 +522,9 @@ def _listed(tasks: Sequence[str], most: int = 5) -> str:
     return f"{count}, {'… ' if len(tasks) > most else ''}{named}"
 
 
-def _require_architecture(architecture: object) -> None:
-    if not hasattr(architecture, "layout"):
-        raise NetworkError(
-            "a learner takes a network made by mlp, convnet or alexnet, such as "
-            f"mlp(784, [312, 128]), not {architecture!r}"
-        )
-
-
-def usable_device(device: str | torch.device) -> torch.device:
-    """The device; refuses one that is not there."""
-    try:
-        chosen = torch.device(device)
-        if chosen.type != "cpu":
-            torch.empty(0, device=chosen)
-    except (RuntimeError, AssertionError, TypeError) as error:
-        reason = str(error).splitlines()[0]
-        raise SettingError(
-            f"device {str(device)!r} cannot be used here: {reason}; use 'cpu', or install a "
-            "PyTorch that has it"
-        ) from error
-    return chosen
-
-
-def _is_text(name: str) -> bool:
-    """Whether a name can be encoded in UTF-8; a lone surrogate cannot."""
-    return name.encode(errors="ignore").decode() == name
-
-
 def _data_digest(rows: Examples) -> str:
     """Digest of all rows if they are in memory, else of their number and the first few."""
     if isinstance(rows, TensorExamples):
         return digest_of({"x": rows.x, "y": rows.y})
     x, y = next(iter(rows.batches(8)))
     return f"{len(rows)} rows {digest_of({'x': x, 'y': y})}"
-
-
-def _softmax(logits: Tensor) -> Tensor:
-    return torch.softmax(logits, dim=1)
-
-
-def _unchanged(logits: Tensor) -> Tensor:
-    return logits
-
-
-_LINKS: Mapping[Kind, Callable[[Tensor], Tensor]] = {
-    Kind.BINARY: torch.sigmoid,
-    Kind.CLASSES: _softmax,
-    Kind.REGRESSION: _unchanged,
-    Kind.MEDIAN_REGRESSION: _unchanged,
-}
-
-
-@contextmanager
-def _progress_bar(task: str) -> Iterator[Watcher]:
-    title = TextColumn("{task.description}", markup=False)
-    columns = (title, *Bars.get_default_columns()[1:])
-    with Bars(*columns, console=Terminal(), transient=True) as bars:
-        bar = bars.add_task(task)
-
-        def show(event: Event) -> None:
-            if isinstance(event, Validated):
-                most = event.most_steps
-                bars.update(bar, description=event.stage, completed=event.step, total=most)
-
-        yield show

@@ -8,6 +8,7 @@ import torch
 
 from lifelong.learners.base import Learner
 from lifelong.learners.baselines.settings import TrainingSettings
+from lifelong.learners.checks import require_shape
 from lifelong.networks.growing import GrowingNetwork, Network, first_network, uniform
 from lifelong.records import GroupRecord, TaskRecord
 from lifelong.tasks.kinds import TaskError
@@ -47,7 +48,7 @@ class Joint(Learner[TrainingSettings]):
         if len(set(names)) < len(names):
             raise TaskError(f"tasks must have names that differ, not {names}")
         for task in tasks:
-            self._refuse_shape(task)
+            require_shape(task, self.network.architecture)
         with self._context("learn together", tasks, checkpoint) as context:
             network, record = self._train(self._parts(tasks), self._generator(), context)
             self._commit(context, network, (record,))
