@@ -1,4 +1,4 @@
-"""What README and docs show of the stored runs: three tables, and the plot of AUROC over bytes.
+"""What README and docs show of the stored runs: four tables, and the plot of AUROC over bytes.
 
 python docs/pictures/results.py
 """
@@ -36,6 +36,11 @@ DATA = {
     "50 animals": ("figure3-animals50", "paper"),
     "Permuted MNIST": ("permuted", "paper"),
 }
+MODULES = {
+    "residual network": ("modules-cifar100", "paper"),
+    "transformer": ("modules-lines", "paper"),
+    "behind a frozen trunk": ("modules-frozen", "paper"),
+}
 METHODS = {
     "DEN-auto": "**DEN-auto** (overwrites weights)",
     "DEN": "**DEN** (copies units, as in the paper)",
@@ -51,9 +56,9 @@ ABLATION = ("ablation-variation", "paper")
 Found = Mapping[str, Mapping[str, Row]]
 
 
-def stored() -> Found:
+def stored(places: Mapping[str, tuple[str, str]] = DATA) -> Found:
     """Per data set, the runs of each method on all tasks and the base network."""
-    return {title: plain(_measured(*place)) for title, place in DATA.items()}
+    return {title: plain(_measured(*place)) for title, place in places.items()}
 
 
 def every_method() -> Found:
@@ -76,6 +81,7 @@ def table(runs: Found) -> str:
         *(
             f"| {name} | {' | '.join(_cell(found.get(method)) for found in runs.values())} |"
             for method, name in METHODS.items()
+            if any(method in found for found in runs.values())
         ),
     ]
     return "\n".join(lines)
@@ -170,6 +176,7 @@ def pages() -> dict[Path, tuple[str, str]]:
     return {
         ROOT / "README.md": ("results", table(stored())),
         ROOT / "docs" / "choosing.md": ("bytes", table_of_bytes(every_method())),
+        ROOT / "docs" / "modules.md": ("measured", table(stored(MODULES))),
         ROOT / "docs" / "deviations.md": ("worth", worth(_measured(*ABLATION))),
     }
 

@@ -12,13 +12,15 @@ from rich.console import Console
 from test_runner import HERE
 from tiny import configuration, job, without_times
 
+from lifelong.experiments import claims
 from lifelong.experiments import perform as performing
-from lifelong.experiments import shared
+from lifelong.experiments.addresses import is_address
+from lifelong.experiments.claims import RunLocked, Sign
 from lifelong.experiments.collect import collect
 from lifelong.experiments.engines import Skipped, outcome
 from lifelong.experiments.perform import perform, sign_of
 from lifelong.experiments.runner import run
-from lifelong.experiments.shared import RunLocked, SharedStore, Sign, is_address
+from lifelong.experiments.shared import SharedStore
 from lifelong.experiments.stored import RunPaths, StoredError, find
 
 QUIET = Console(quiet=True)
@@ -112,7 +114,7 @@ def test_a_checkpoint_that_changes_while_it_is_copied_is_not_copied(tmp_path, ad
 
 def test_a_run_is_claimed_by_one(address, tmp_path):
     store = SharedStore(address)
-    with store.claimed(DNN, 0.0) as claim:
+    with store.claims(DNN).held(0.0) as claim:
         claim.tell("digit 1", 1)
         skipped = outcome(_job(address, tmp_path, "DNN"))
         sign = sign_of(_job(address, tmp_path, "DNN"))
@@ -120,15 +122,15 @@ def test_a_run_is_claimed_by_one(address, tmp_path):
     assert f"another process is making this run, at {Sign.here().where}" in skipped.why
     assert sign is not None
     assert (sign.what, sign.done) == ("digit 1", 1)
-    with store.claimed(DNN, 0.0):
+    with store.claims(DNN).held(0.0):
         pass  # it was given back
 
 
 def test_who_was_silent_has_lost_its_claim_and_stores_nothing(address, tmp_path, monkeypatch):
     def silent(_method, _what, _done):
-        monkeypatch.setattr(shared, "STALE", -1.0)
+        monkeypatch.setattr(claims, "STALE", -1.0)
         if not taken:
-            taken.append(SharedStore(address)._claim(DNN))
+            taken.append(SharedStore(address).claims(DNN).take())
 
     taken = []
     with pytest.raises(RunLocked, match="taken this run over"):
@@ -141,8 +143,8 @@ def test_who_was_silent_has_lost_its_claim_and_stores_nothing(address, tmp_path,
 def test_the_claim_of_a_dead_process_is_free_at_once(address, monkeypatch):
     with monkeypatch.context() as then:
         then.setattr(os, "getpid", lambda: 2**22 + 1)  # above what Linux gives
-        assert SharedStore(address)._claim(DNN) is not None
-    with SharedStore(address).claimed(DNN, 0.0) as claim:
+        assert SharedStore(address).claims(DNN).take() is not None
+    with SharedStore(address).claims(DNN).held(0.0) as claim:
         assert claim.held
 
 
@@ -151,15 +153,15 @@ def test_at_most_one_holds_a_claim(steps):
     store, holding = SharedStore(f"memory://{uuid4().hex}"), {}
     for what, who in steps:
         if what == "take" and who not in holding:
-            claim = store._claim(DNN)
+            claim = store.claims(DNN).take()
             if claim is not None:
                 holding[who] = claim
         elif what == "give" and who in holding:
             holding.pop(who).give_back()
         elif what == "age":
-            before, shared.STALE = shared.STALE, -1.0
-            taken = store._claim(DNN)
-            shared.STALE = before
+            before, claims.STALE = claims.STALE, -1.0
+            taken = store.claims(DNN).take()
+            claims.STALE = before
             if taken is not None:
                 holding = {number: each for number, each in holding.items() if number != who}
                 holding[who] = taken

@@ -34,11 +34,11 @@ from tiny import BUDGET, without_times
 
 from lifelong.experiments import studies, tuning
 from lifelong.experiments.choices import Choice
+from lifelong.experiments.claims import RunLocked
 from lifelong.experiments.configuration import NetworkPlan
 from lifelong.experiments.perform import Job, perform
 from lifelong.experiments.recipes import Recipe, Size, rehearsal
 from lifelong.experiments.runner import RunCounts
-from lifelong.experiments.shared import RunLocked
 from lifelong.experiments.stored import RunPaths, find
 from lifelong.experiments.tuning import Tuning, tune
 

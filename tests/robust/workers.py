@@ -29,8 +29,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "experiments"))
 from tiny import job, without_times
 
 from lifelong.experiments import perform as performing
+from lifelong.experiments.claims import RunLocked
 from lifelong.experiments.perform import Job, perform, stream_of
-from lifelong.experiments.shared import RunLocked, SharedStore
+from lifelong.experiments.shared import SharedStore
 from lifelong.experiments.stored import RunPaths, find
 
 METHODS = ("DEN", "DNN", "DNN-L2", "DNN-MTL")

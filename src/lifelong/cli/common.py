@@ -100,7 +100,8 @@ def _bytes(size: str | None) -> int | None:
 
 def at_hand(out: str, refresh: bool = True) -> tuple[Path, str]:
     """The directory of runs; and the address whose runs it is a copy of, if one was given."""
-    from lifelong.experiments.shared import SharedStore, is_address
+    from lifelong.experiments.addresses import is_address
+    from lifelong.experiments.shared import SharedStore
 
     if not is_address(out):
         return Path(out), ""

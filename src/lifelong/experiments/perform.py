@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, final
 
@@ -24,9 +24,10 @@ from lifelong.evaluation.measure import (
 )
 from lifelong.evaluation.results import ResultError, ResultMatrix
 from lifelong.evaluation.runs import Run
+from lifelong.experiments.claims import RunLocked, Sign
 from lifelong.experiments.configuration import Configuration, NetworkPlan
 from lifelong.experiments.modules import MODULES
-from lifelong.experiments.shared import RunLocked, SharedStore, Sign
+from lifelong.experiments.shared import SharedStore
 from lifelong.experiments.stored import Experiment, RunPaths, StoredRun, find, from_json, to_json
 from lifelong.learners.base import Learner
 from lifelong.learners.den import DEN
@@ -129,7 +130,7 @@ def _at_address(job: Job, progress: ProgressCallback, patience: float) -> Stored
     """Make the run in a directory of this machine, and copy to the address what others need."""
     store, configuration = SharedStore(job.store), job.configuration
     with (
-        store.claimed(configuration, patience) as claim,
+        store.claims(configuration).held(patience) as claim,
         tempfile.TemporaryDirectory(prefix="lifelong-") as scratch,
     ):
         here = replace(job, out=Path(scratch), store="")
@@ -139,12 +140,14 @@ def _at_address(job: Job, progress: ProgressCallback, patience: float) -> Stored
             if job.needs is not None:
                 store.copy_model(job.needs, here.out)
 
+            put = partial(store.put_working, configuration, here.out, {})
+
             def told(method: str, what: str, done: int) -> None:
                 claim.tell(what, done)
-                claim.copy(here.out)
+                claim.copy(put)
                 progress(method, what, done)
 
-            with claim.copying(here.out):
+            with claim.copying(put):
                 found = _in_directory(here, told, 0.0)
             claim.require()
             store.put_run(configuration, here.out)
@@ -155,7 +158,7 @@ def _at_address(job: Job, progress: ProgressCallback, patience: float) -> Stored
 def sign_of(job: Job) -> Sign | None:
     """The last sign of life of the process that makes this run."""
     if job.store:
-        return SharedStore(job.store).sign_of(job.configuration)
+        return SharedStore(job.store).claims(job.configuration).sign()
     try:
         content = (job.places.working(job.configuration) / SIGN).read_bytes()
         return msgspec.json.decode(content, type=Sign)

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias, final
 
 from lifelong.evaluation.runs import Summary
+from lifelong.experiments.claims import RunLocked
 from lifelong.experiments.perform import Job, one_thread, perform, sign_of
-from lifelong.experiments.shared import RunLocked
 
 LOOK = 0.1  # seconds between two looks for signs of life
 SHARE = 20  # one part in so many of the time may go into looking
