@@ -300,6 +300,8 @@ def test_wrong_parameters_are_refused():
         ({"unnamed": "guess"}, SettingError, "unnamed must be 'find' or 'last', not 'guess'"),
         ({"max_categories": 0}, SettingError, "max_categories must be a whole number above 0"),
         ({"categorical": "town"}, SettingError, r"must be a list of columns, such as \['town'\]"),
+        ({"class_weight": 1.5}, SettingError, "class_weight must be None, 'balanced', or a number"),
+        ({"class_weight": {"yes": -1}}, SettingError, "class_weight must be None, 'balanced', or"),
         ({"class_weight": {"never": 2}}, TableError, "class_weight names 'never', but the classes"),
         ({"network": mlp(3, [4])}, SettingError, r"inputs of shape \(3,\), but the columns make"),
     ]:

@@ -520,10 +520,18 @@ def _finder(facts: Facts, learner: Learner[Any], inputs: int) -> TaskFinder:
             raise ValueError(f"the density of task {number} is not finite")
         if any(part.dtype != np.float32 for part in parts):
             raise ValueError(f"the density of task {number} is of another type")
-        densities.append(Density(mean, noise, directions))
+        densities.append(_computable(Density(mean, noise, directions), number))
     if not 1 <= facts.temperature < math.inf:
         raise ValueError(f"its temperature is {facts.temperature}")
     return TaskFinder(tuple(densities), facts.temperature)
+
+
+def _computable(density: Density, number: int) -> Density:
+    try:
+        density.log(density.mean[None])
+    except np.linalg.LinAlgError as error:
+        raise ValueError(f"the density of task {number} cannot be computed: {error}") from error
+    return density
 
 
 @final

@@ -1,6 +1,8 @@
 """A classifier of tables that keeps learning."""
 
+import math
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -16,7 +18,7 @@ from lifelong.networks.layout import Architecture
 from lifelong.tables.frames import Column, TableError
 from lifelong.tables.preparation import MOST_CATEGORIES, RAMPS, labels_as_values
 from lifelong.tasks.kinds import Kind
-from lifelong.training.budget import Budget
+from lifelong.training.budget import Budget, SettingError
 
 
 class LifelongClassifier(ClassifierMixin, LifelongEstimator):  # type: ignore[misc]
@@ -200,6 +202,18 @@ class LifelongClassifier(ClassifierMixin, LifelongEstimator):  # type: ignore[mi
                 f"{found[0]!r}"
             )
         return TaskFacts(tuple(labels_as_values(found)))
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        given = self.class_weight
+        if given is None or (isinstance(given, str) and given == "balanced"):
+            return
+        numbers = given.values() if isinstance(given, Mapping) else ["none"]
+        if not all(isinstance(n, Real) and 0 <= n < math.inf for n in numbers):
+            raise SettingError(
+                "class_weight must be None, 'balanced', or a number of 0 or more for each class, "
+                f"such as {{'yes': 2.0}}, not {given!r}"
+            )
 
     def _weights(self, labels: Column, given: Any, where: str) -> NDArray[np.float64] | None:
         weights = super()._weights(labels, given, where)

@@ -5,7 +5,6 @@ its operations, and every size is rewritten in terms of widths. The result compu
 does, from named tensors of any width, and is plain data. It proves itself on the example.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,7 +25,7 @@ from lifelong.networks.layout import (
     Tensors,
     put,
 )
-from lifelong.networks.nn_modules import identity, require_module
+from lifelong.networks.nn_modules import identity, require_initials, require_module
 from lifelong.networks.surgery import append_units, newer_units
 from lifelong.networks.traced.build import Builder, tensors_at
 from lifelong.networks.traced.program import (
@@ -93,12 +92,21 @@ class TracedData(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="t
             raise NetworkError("a tensor is a constant and a weight")
         for program in (self.evaluation, self.training):
             program.check(known)
+            _check_widths(program, layout)
         groups = set(layout.groups)
         symbols = {symbol for cost in self.costs for symbol in cost.symbols}
         if not symbols <= groups or not set(self.evaluation.widths) <= groups:
             raise NetworkError("its formulas are about groups that are not there")
         if not {*self.start} <= {*layout.tensors}:
             raise NetworkError("it starts from tensors that are not there")
+
+
+def _check_widths(program: Program, layout: Layout) -> None:
+    """Refuse to read the width of a group where no tensor of a network has one."""
+    for group, (name, dim, places) in program.widths.items():
+        spec = layout.tensors.get(name)
+        if spec is None or not 0 <= dim < len(spec.axes) or places < 1:
+            raise NetworkError(f"the width of {group} is read from axis {dim} of {name}: none")
 
 
 def _check_layout(layout: Layout) -> None:
@@ -123,8 +131,7 @@ def _check_layout(layout: Layout) -> None:
             raise NetworkError(f"{name} is declared with axes that cannot be")
         if (spec.owner == "task") != (name in HEAD or spec.kind == "buffer"):
             raise NetworkError(f"{name} belongs to neither all tasks nor one")
-        if spec.initial is not None and not math.isfinite(spec.initial):
-            raise NetworkError(f"{name} does not start at a number")
+    require_initials(layout)
 
 
 @final
