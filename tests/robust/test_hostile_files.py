@@ -690,6 +690,24 @@ def test_a_width_that_is_read_from_no_axis_is_refused(program, place, tmp_path):
         DEN.load(tmp_path)
 
 
+def test_a_width_that_costs_need_and_that_is_not_there_is_refused(tmp_path):
+    data = saved_traced(tmp_path)
+    forge(tmp_path, module={**data, "evaluation": {**data["evaluation"], "widths": {}}})
+    with pytest.raises(ModelFileError, match="its formulas are about groups that are not there"):
+        DEN.load(tmp_path)
+
+
+def test_a_program_for_one_width_only_is_refused(tmp_path):
+    data = saved_traced(tmp_path)
+    calls = data["evaluation"]["calls"]
+    features = {"type": "value", "number": len(calls)}
+    view = {"operation": "aten.view.default", "arguments": [features, [-1, 6]], "named": {}}
+    program = {**data["evaluation"], "calls": [*calls, view], "result": len(calls) + 1}
+    forge(tmp_path, module={**data, "evaluation": program})
+    with pytest.raises(ModelFileError, match="its program"):
+        DEN.load(tmp_path)
+
+
 # ---- estimators
 
 

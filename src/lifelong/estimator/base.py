@@ -241,6 +241,26 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
         )
 
     def _check_parameters(self) -> None:
+        if not isinstance(self.method, str):
+            raise SettingError(
+                f"method must be the name of a method, such as 'DEN', not {self.method!r}"
+            )
+        if not isinstance(self.settings, Mapping | None):
+            raise SettingError(
+                f"settings must be a mapping of names to values, not {self.settings!r}"
+            )
+        if not isinstance(self.budget, Budget | None):
+            raise SettingError(f"budget must be a Budget, not {self.budget!r}")
+        self._check_numbers()
+        self._seed()
+        if isinstance(self.categorical, str):
+            raise SettingError(
+                f"categorical must be a list of columns, such as [{self.categorical!r}], not a name"
+            )
+        if any(isinstance(column, list | dict) for column in self.categorical):
+            raise SettingError(f"categorical must be a list of columns, not {self.categorical!r}")
+
+    def _check_numbers(self) -> None:
         share = self.validation_share
         if not isinstance(share, int | float) or not 0 < share < 1:
             raise SettingError(f"validation_share must be above 0 and below 1, not {share!r}")
@@ -253,11 +273,6 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
         if not isinstance(ramps, int | np.integer) or not 0 <= ramps <= MOST_RAMPS:
             raise SettingError(
                 f"ramps must be a whole number from 0 to {MOST_RAMPS}, not {ramps!r}"
-            )
-        self._seed()
-        if isinstance(self.categorical, str):
-            raise SettingError(
-                f"categorical must be a list of columns, such as [{self.categorical!r}], not a name"
             )
 
     def _seed(self) -> int:

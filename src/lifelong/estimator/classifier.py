@@ -229,7 +229,10 @@ class LifelongClassifier(ClassifierMixin, LifelongEstimator):  # type: ignore[mi
                 )
             by_class = {key: value for key, value in by_class.items() if key not in unknown}
         own = compute_sample_weight(by_class, labels)
-        return np.asarray(own if weights is None else own * weights, np.float64)
+        own = np.asarray(own if weights is None else own * weights, np.float64)
+        if not own.any():
+            raise TableError(f"{where}: class_weight leaves no row any weight: {by_class}")
+        return own
 
     def _strata(self, labels: Column) -> Answers:
         return labels
