@@ -300,6 +300,17 @@ def test_wrong_parameters_are_refused():
         ({"unnamed": "guess"}, SettingError, "unnamed must be 'find' or 'last', not 'guess'"),
         ({"max_categories": 0}, SettingError, "max_categories must be a whole number above 0"),
         ({"categorical": "town"}, SettingError, r"must be a list of columns, such as \['town'\]"),
+        ({"class_weight": 1.5}, SettingError, "class_weight must be None, 'balanced', or a number"),
+        ({"class_weight": {"yes": -1}}, SettingError, "class_weight must be None, 'balanced', or"),
+        (
+            {"class_weight": {"yes": 0, "no": 0}},
+            TableError,
+            "class_weight leaves no row any weight",
+        ),
+        ({"method": 5}, SettingError, "method must be the name of a method, such as 'DEN', not 5"),
+        ({"settings": 3}, SettingError, "settings must be a mapping of names to values, not 3"),
+        ({"budget": 5}, SettingError, "budget must be a Budget, not 5"),
+        ({"categorical": [["town"]]}, SettingError, "categorical must be a list of columns"),
         ({"class_weight": {"never": 2}}, TableError, "class_weight names 'never', but the classes"),
         ({"network": mlp(3, [4])}, SettingError, r"inputs of shape \(3,\), but the columns make"),
     ]:

@@ -43,6 +43,7 @@ from targets import Target, kinds, write_files
 from lifelong.evaluation import measure
 from lifelong.persistence.files import digest
 from lifelong.report import page
+from lifelong.tables.frames import TableError
 from lifelong.tasks.datasets.files import DataError
 from lifelong.tasks.kinds import TaskError
 from lifelong.training.budget import SettingError
@@ -52,7 +53,7 @@ MEMORY = 1 << 30  # bytes that reading may take on top of what the process has
 SECONDS = 5  # of the processor, that one case may take
 BATCH = 1000  # cases in one process
 REPORTED = 200  # one in so many of what is used is shown as an HTML report too
-USED = (TaskError, TrainingError, SettingError)  # by which a user may be told why not
+USED = (TaskError, TrainingError, SettingError, TableError)  # by which a user may be told why not
 FAULT, AGAIN, AS_BEFORE = "fault", "files of an earlier case", "as an earlier case, not used again"
 RESULTS = Path(__file__).resolve().parents[2] / "results" / "robustness" / "mutations"
 MEMORY_DISK = Path("/dev/shm")

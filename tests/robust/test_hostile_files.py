@@ -20,12 +20,14 @@ from rich.console import Console
 from torch import nn
 
 from builders import BUDGET, inputs_for, learned, quick, small_mlp, stream_for, task_for
+from lifelong.estimator import LifelongClassifier, LifelongRegressor
 from lifelong.evaluation.measure import model_run
 from lifelong.learners.baselines import Joint, TrainingSettings
 from lifelong.learners.den import DEN
 from lifelong.learners.registry import METHODS, load_model
 from lifelong.networks.adapted import adapt
 from lifelong.networks.sequential import mlp
+from lifelong.networks.traced.architecture import grow
 from lifelong.persistence import checkpoint as journal
 from lifelong.persistence.checkpoint import FILE, CheckpointError
 from lifelong.persistence.files import TensorFileError, digest, packed, unpacked
@@ -571,6 +573,12 @@ USELESS: dict[str, tuple[str, dict[str, Any], Callable[[Path], Path], str]] = {
     "a reservoir with fewer labels": ("ER", {}, lambda p: shortened(p, "own/y"), "reservoir has"),
     "a reservoir of no task": ("ER", {}, lambda p: filled(p, "own/task", 3.0), "rows of no task"),
     "labels of no task": ("ER", {}, lambda p: filled(p, "own/y", 2.0), "labels that no task has"),
+    "more rows seen than can be": (
+        "ER",
+        {},
+        lambda p: filled(p, "own/seen", 1e30),
+        "its reservoir is of 1e.30 rows",
+    ),
     "GPM's directions": ("GPM", {}, lambda p: shortened(p, "own/hidden1"), "directions of hidden1"),
     "a shared column": (
         "DNN-STL",
@@ -599,6 +607,7 @@ def test_a_model_that_could_not_be_used_is_refused(case, tmp_path):
         ("DNN", {"budget": {"weight_decay": 1e308}}, "weight_decay must be 0 or more and at most"),
         ("LoRA", {"scale": 1e39}, "scale must be above 0 and at most"),
         ("DNN-Progressive", {"width": 255.0}, "width must be above 0 and at most 10"),
+        ("ER", {"memory": 10**30}, "memory must be a whole number above 0 and at most 1e"),
     ],
 )
 def test_a_setting_beyond_what_can_be_computed_is_refused(name, settings, message, tmp_path):
@@ -640,3 +649,99 @@ def test_a_head_of_a_module_without_its_axes_is_refused(name, kept, tmp_path):
     forge(tmp_path, module={**data, "layout": {**layout, "tensors": tensors}})
     with pytest.raises(ModelFileError, match=r"but its head is of|do not fit"):
         DEN.load(tmp_path, module=module)
+
+
+def saved_traced(path):
+    """A model of a module that grows; what the file says of the module."""
+    module = nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 1))
+    architecture = grow(module, torch.zeros(2, 5), head="2")
+    learner = DEN(architecture, quick())
+    learner.learn(task_for(architecture))
+    learner.save(path)
+    return manifest_in(in_one_file(path))["module"]
+
+
+@pytest.mark.parametrize("value", [1e39, -1e308])
+@pytest.mark.parametrize("name", ["0.bias", "head.bias"])
+def test_a_resting_value_beyond_float32_is_refused(name, value, tmp_path):
+    data = saved_traced(tmp_path)
+    layout = data["layout"]
+    tensors = {**layout["tensors"], name: {**layout["tensors"][name], "initial": value}}
+    forge(tmp_path, module={**data, "layout": {**layout, "tensors": tensors}})
+    with pytest.raises(ModelFileError, match=f"{name} does not start at a number of float32"):
+        DEN.load(tmp_path)
+
+
+def test_a_resting_value_beyond_float32_is_refused_in_an_adapted_module(tmp_path):
+    data, module = saved_module(tmp_path)
+    layout = data["layout"]
+    tensors = {n: {**spec, "initial": 1e39} for n, spec in layout["tensors"].items()}
+    forge(tmp_path, module={**data, "layout": {**layout, "tensors": tensors}})
+    with pytest.raises(ModelFileError, match="does not start at a number of float32"):
+        DEN.load(tmp_path, module=module)
+
+
+@pytest.mark.parametrize("place", [["0.weight", 2, 1], ["0.bias", 1, 1], ["0.weight", 2**63, 1]])
+@pytest.mark.parametrize("program", ["evaluation", "training"])
+def test_a_width_that_is_read_from_no_axis_is_refused(program, place, tmp_path):
+    data = saved_traced(tmp_path)
+    forge(tmp_path, module={**data, program: {**data[program], "widths": {"0": place}}})
+    with pytest.raises(ModelFileError, match=r"the width of 0 is read from|damaged"):
+        DEN.load(tmp_path)
+
+
+def test_a_width_that_costs_need_and_that_is_not_there_is_refused(tmp_path):
+    data = saved_traced(tmp_path)
+    forge(tmp_path, module={**data, "evaluation": {**data["evaluation"], "widths": {}}})
+    with pytest.raises(ModelFileError, match="its formulas are about groups that are not there"):
+        DEN.load(tmp_path)
+
+
+def test_a_program_for_one_width_only_is_refused(tmp_path):
+    data = saved_traced(tmp_path)
+    calls = data["evaluation"]["calls"]
+    features = {"type": "value", "number": len(calls)}
+    view = {"operation": "aten.view.default", "arguments": [features, [-1, 6]], "named": {}}
+    program = {**data["evaluation"], "calls": [*calls, view], "result": len(calls) + 1}
+    forge(tmp_path, module={**data, "evaluation": program})
+    with pytest.raises(ModelFileError, match="its program"):
+        DEN.load(tmp_path)
+
+
+# ---- estimators
+
+
+FRONTS = [LifelongClassifier, LifelongRegressor]
+
+
+def saved_table(path, front):
+    """An estimator that has learned two tasks."""
+    x = np.random.default_rng(0).normal(size=(40, 3))
+    y = (x[:, 0] > 0).astype(float if front is LifelongRegressor else int)
+    model = front(network=(4,), budget=BUDGET)
+    for name in "ab":
+        model.partial_fit(x, y, task=name)
+    model.save(path)
+    return in_one_file(path)
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_a_density_that_cannot_be_computed_is_refused(front, tmp_path):
+    made = tensors_in(saved_table(tmp_path, front))
+    harmed = {
+        name: torch.full_like(tensor, 1e30 if name.endswith("directions") else 1e-40)
+        for name, tensor in made.items()
+        if name.endswith(("1/directions", "1/noise"))
+    }
+    forge(tmp_path, {**made, **harmed})
+    with pytest.raises(ModelFileError, match="the density of task 1 cannot be computed"):
+        front.load(tmp_path)
+
+
+@pytest.mark.parametrize("weights", [1.5, "equal", [["1", 2.0], 3], {"1": -1.0}, {"1": "a"}])
+def test_class_weights_that_are_none_are_refused(weights, tmp_path):
+    attached = manifest_in(saved_table(tmp_path, LifelongClassifier))["attached"]
+    parameters = {**attached["parameters"], "class_weight": weights}
+    forge(tmp_path, attached={**attached, "parameters": parameters})
+    with pytest.raises(ModelFileError, match="what it knows of columns is damaged"):
+        LifelongClassifier.load(tmp_path)

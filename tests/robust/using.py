@@ -74,6 +74,9 @@ def predict_all(model: Model) -> None:
             model.predict(_inputs(model, 2), task=name)
         else:
             model.predict(_table(model, 2), task=name)
+    if not isinstance(model, Learner):
+        model.predict(_table(model, 2))  # of whichever tasks are found
+        model.find_task(_table(model, 2))
 
 
 def learn_one_more(model: Model) -> None:

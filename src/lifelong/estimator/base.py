@@ -241,6 +241,26 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
         )
 
     def _check_parameters(self) -> None:
+        if not isinstance(self.method, str):
+            raise SettingError(
+                f"method must be the name of a method, such as 'DEN', not {self.method!r}"
+            )
+        if not isinstance(self.settings, Mapping | None):
+            raise SettingError(
+                f"settings must be a mapping of names to values, not {self.settings!r}"
+            )
+        if not isinstance(self.budget, Budget | None):
+            raise SettingError(f"budget must be a Budget, not {self.budget!r}")
+        self._check_numbers()
+        self._seed()
+        if isinstance(self.categorical, str):
+            raise SettingError(
+                f"categorical must be a list of columns, such as [{self.categorical!r}], not a name"
+            )
+        if any(isinstance(column, list | dict) for column in self.categorical):
+            raise SettingError(f"categorical must be a list of columns, not {self.categorical!r}")
+
+    def _check_numbers(self) -> None:
         share = self.validation_share
         if not isinstance(share, int | float) or not 0 < share < 1:
             raise SettingError(f"validation_share must be above 0 and below 1, not {share!r}")
@@ -253,11 +273,6 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
         if not isinstance(ramps, int | np.integer) or not 0 <= ramps <= MOST_RAMPS:
             raise SettingError(
                 f"ramps must be a whole number from 0 to {MOST_RAMPS}, not {ramps!r}"
-            )
-        self._seed()
-        if isinstance(self.categorical, str):
-            raise SettingError(
-                f"categorical must be a list of columns, such as [{self.categorical!r}], not a name"
             )
 
     def _seed(self) -> int:
@@ -520,10 +535,18 @@ def _finder(facts: Facts, learner: Learner[Any], inputs: int) -> TaskFinder:
             raise ValueError(f"the density of task {number} is not finite")
         if any(part.dtype != np.float32 for part in parts):
             raise ValueError(f"the density of task {number} is of another type")
-        densities.append(Density(mean, noise, directions))
+        densities.append(_computable(Density(mean, noise, directions), number))
     if not 1 <= facts.temperature < math.inf:
         raise ValueError(f"its temperature is {facts.temperature}")
     return TaskFinder(tuple(densities), facts.temperature)
+
+
+def _computable(density: Density, number: int) -> Density:
+    try:
+        density.log(density.mean[None])
+    except np.linalg.LinAlgError as error:
+        raise ValueError(f"the density of task {number} cannot be computed: {error}") from error
+    return density
 
 
 @final

@@ -1,6 +1,8 @@
 """A classifier of tables that keeps learning."""
 
+import math
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -16,7 +18,7 @@ from lifelong.networks.layout import Architecture
 from lifelong.tables.frames import Column, TableError
 from lifelong.tables.preparation import MOST_CATEGORIES, RAMPS, labels_as_values
 from lifelong.tasks.kinds import Kind
-from lifelong.training.budget import Budget
+from lifelong.training.budget import Budget, SettingError
 
 
 class LifelongClassifier(ClassifierMixin, LifelongEstimator):  # type: ignore[misc]
@@ -201,6 +203,18 @@ class LifelongClassifier(ClassifierMixin, LifelongEstimator):  # type: ignore[mi
             )
         return TaskFacts(tuple(labels_as_values(found)))
 
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        given = self.class_weight
+        if given is None or (isinstance(given, str) and given == "balanced"):
+            return
+        numbers = given.values() if isinstance(given, Mapping) else ["none"]
+        if not all(isinstance(n, Real) and 0 <= n < math.inf for n in numbers):
+            raise SettingError(
+                "class_weight must be None, 'balanced', or a number of 0 or more for each class, "
+                f"such as {{'yes': 2.0}}, not {given!r}"
+            )
+
     def _weights(self, labels: Column, given: Any, where: str) -> NDArray[np.float64] | None:
         weights = super()._weights(labels, given, where)
         if self.class_weight is None:
@@ -215,7 +229,10 @@ class LifelongClassifier(ClassifierMixin, LifelongEstimator):  # type: ignore[mi
                 )
             by_class = {key: value for key, value in by_class.items() if key not in unknown}
         own = compute_sample_weight(by_class, labels)
-        return np.asarray(own if weights is None else own * weights, np.float64)
+        own = np.asarray(own if weights is None else own * weights, np.float64)
+        if not own.any():
+            raise TableError(f"{where}: class_weight leaves no row any weight: {by_class}")
+        return own
 
     def _strata(self, labels: Column) -> Answers:
         return labels

@@ -27,7 +27,7 @@ from lifelong.networks.layout import (
     fixed_axis,
     units_axis,
 )
-from lifelong.networks.nn_modules import identity, require_module, require_names
+from lifelong.networks.nn_modules import identity, require_initials, require_module, require_names
 
 COUNTERS = "num_batches_tracked"  # of a normalisation layer, which needs it for nothing else
 STATISTICS = {"running_mean": 0.0, "running_var": 1.0}  # with their initial values
@@ -184,6 +184,7 @@ def from_module(
     names = {n for n in data.layout.tensors if n not in HEAD}
     if names != set(start) or data.layout.groups or not set(HEAD) <= set(data.layout.tensors):
         raise NetworkError("its layout is not that of a module")
+    require_initials(data.layout)
     frozen = [n for n, _ in module.named_modules() if n and _all_constant(n, data.constants, given)]
     adapted = Adapted(data, constants, start, _modes(module, data.head, frozen))
     _require_inputs(adapted)

@@ -7,7 +7,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from lifelong.networks.layout import HEAD, NetworkError, Tensors
+from lifelong.networks.layout import HEAD, Layout, NetworkError, Tensors
 
 
 def require_module(
@@ -47,6 +47,14 @@ def require_names(names: Iterable[str]) -> None:
             f"a tensor of the module is called {odd[0]!r}; names with a space or a slash, and "
             f"{' and '.join(HEAD)} for anything but the head, are taken: rename that part"
         )
+
+
+def require_initials(layout: Layout) -> None:
+    """Refuse a layout in a file with a resting value that no tensor can hold."""
+    most = torch.finfo(torch.float32).max
+    for name, spec in layout.tensors.items():
+        if spec.initial is not None and not abs(spec.initial) <= most:
+            raise NetworkError(f"{name} does not start at a number of float32: {spec.initial}")
 
 
 def identity(data: msgspec.Struct, tensors: Tensors) -> str:

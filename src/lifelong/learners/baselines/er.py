@@ -36,6 +36,7 @@ from lifelong.training.losses import loss_of
 
 _X, _Y, _TASK, _SEEN = (f"{OWN}{word}" for word in ("x", "y", "task", "seen"))
 _NUMBER = 4  # bytes of a stored number
+_MOST_SEEN = 2**53  # rows that are counted exactly
 
 
 @final
@@ -82,7 +83,10 @@ class ER(SequentialLearner[ERSettings]):
         numbers = memory[_TASK]
         if not ((numbers >= 1) & (numbers <= len(network.tasks)) & (numbers % 1 == 0)).all():
             raise NetworkError("its reservoir has rows of no task")
-        if not (memory[_SEEN] >= count and self._valid_labels()):
+        seen = float(memory[_SEEN])
+        if not count <= seen <= _MOST_SEEN:
+            raise NetworkError(f"its reservoir is of {seen:g} rows, and has {count} of them")
+        if not self._valid_labels():
             raise NetworkError("its reservoir has labels that no task has")
 
     def _valid_labels(self) -> bool:

@@ -5,7 +5,6 @@ its operations, and every size is rewritten in terms of widths. The result compu
 does, from named tensors of any width, and is plain data. It proves itself on the example.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,9 +23,10 @@ from lifelong.networks.layout import (
     Layout,
     NetworkError,
     Tensors,
+    Widths,
     put,
 )
-from lifelong.networks.nn_modules import identity, require_module
+from lifelong.networks.nn_modules import identity, require_initials, require_module
 from lifelong.networks.surgery import append_units, newer_units
 from lifelong.networks.traced.build import Builder, tensors_at
 from lifelong.networks.traced.program import (
@@ -41,7 +41,7 @@ from lifelong.networks.traced.program import (
 from lifelong.networks.traced.trace import Mode, Tracer, in_mode, require_runnable
 
 TOLERANCE = 1e-4  # of the largest output: rounding of float32 over many layers
-MOST_NUMBERS = 2**30  # in a value that two rows make
+MOST_NUMBERS = 2**30  # in a value that two or three rows make
 EXACT = 1e-5  # the same, for sums that have one more term
 _LAYERS = ("aten.conv", "aten.linear")  # operations whose second argument is a weight
 
@@ -93,12 +93,21 @@ class TracedData(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="t
             raise NetworkError("a tensor is a constant and a weight")
         for program in (self.evaluation, self.training):
             program.check(known)
+            _check_widths(program, layout)
         groups = set(layout.groups)
         symbols = {symbol for cost in self.costs for symbol in cost.symbols}
-        if not symbols <= groups or not set(self.evaluation.widths) <= groups:
+        if not symbols <= set(self.evaluation.widths) <= groups:
             raise NetworkError("its formulas are about groups that are not there")
         if not {*self.start} <= {*layout.tensors}:
             raise NetworkError("it starts from tensors that are not there")
+
+
+def _check_widths(program: Program, layout: Layout) -> None:
+    """Refuse to read the width of a group where no tensor of a network has one."""
+    for group, (name, dim, places) in program.widths.items():
+        spec = layout.tensors.get(name)
+        if spec is None or not 0 <= dim < len(spec.axes) or places < 1:
+            raise NetworkError(f"the width of {group} is read from axis {dim} of {name}: none")
 
 
 def _check_layout(layout: Layout) -> None:
@@ -123,8 +132,7 @@ def _check_layout(layout: Layout) -> None:
             raise NetworkError(f"{name} is declared with axes that cannot be")
         if (spec.owner == "task") != (name in HEAD or spec.kind == "buffer"):
             raise NetworkError(f"{name} belongs to neither all tasks nor one")
-        if spec.initial is not None and not math.isfinite(spec.initial):
-            raise NetworkError(f"{name} does not start at a number")
+    require_initials(layout)
 
 
 @final
@@ -290,30 +298,36 @@ def from_data(data: TracedData, constants: Tensors, start: Tensors) -> Traced:
 
 
 def _dry_run(traced: Traced) -> None:
-    """Run both programs on tensors without values: refuse one that fails, that needs too much
-    memory, or whose features are not what the head reads.
+    """Run both programs on tensors without values, and again with one more row and one more unit in
+    each group: refuse one that fails, that needs too much memory, or whose features are not what
+    the head reads.
     """
-    data, layout = traced.data, traced.layout
-    meta = torch.device("meta")
-    for program in (data.evaluation, data.training):
-        try:
-            shapes = {n: layout.shape(n, layout.groups, 1) for n in layout.tensors}
-            tensors = {n: torch.empty(shape, device=meta) for n, shape in shapes.items()}
-            constants = {n: t.to(meta) for n, t in traced.constants.items()}
-            x = torch.empty(2, *layout.inputs, dtype=getattr(torch, data.dtype), device=meta)
-            runner = Runner(program, constants)
-            features = runner(tensors, x, torch.Generator(), _refuse_large)
-            shape, expected = tuple(features.shape), (2, shapes[HEAD[0]][1])
-        except Exception as error:  # an operation may raise anything
-            raise NetworkError(f"its program cannot be run: {error}") from error
-        if shape != expected or features.dtype != torch.float32:
-            raise NetworkError(f"its program gives {shape}, but the head reads {expected}")
+    groups = traced.layout.groups
+    for program in (traced.data.evaluation, traced.data.training):
+        runner = Runner(program, {n: t.to("meta") for n, t in traced.constants.items()})
+        for more in (0, 1):
+            widths = {group: units + more for group, units in groups.items()}
+            _dry_run_at(traced, runner, widths, rows=2 + more)
+
+
+def _dry_run_at(traced: Traced, runner: Runner, widths: Widths, rows: int) -> None:
+    data, layout, meta = traced.data, traced.layout, torch.device("meta")
+    try:
+        shapes = {n: layout.shape(n, widths, 1) for n in layout.tensors}
+        tensors = {n: torch.empty(shape, device=meta) for n, shape in shapes.items()}
+        x = torch.empty(rows, *layout.inputs, dtype=getattr(torch, data.dtype), device=meta)
+        features = runner(tensors, x, torch.Generator(), _refuse_large)
+        shape, expected = tuple(features.shape), (rows, shapes[HEAD[0]][1])
+    except Exception as error:  # an operation may raise anything
+        raise NetworkError(f"its program cannot be run: {error}") from error
+    if shape != expected or features.dtype != torch.float32:
+        raise NetworkError(f"its program gives {shape}, but the head reads {expected}")
 
 
 def _refuse_large(value: object) -> None:
     for tensor in value if isinstance(value, list | tuple) else [value]:
         if isinstance(tensor, Tensor) and tensor.numel() > MOST_NUMBERS:
-            raise NetworkError(f"a value of {tensor.numel():,} numbers for two rows")
+            raise NetworkError(f"a value of {tensor.numel():,} numbers for a few rows")
 
 
 def grow(

@@ -159,9 +159,6 @@ class Program(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True
             )
         if not 0 <= self.result <= len(self.calls):
             raise NetworkError("a program whose result is no value of it")
-        for group, (name, dim, places) in self.widths.items():
-            if name not in tensors or dim < 0 or places < 1:
-                raise NetworkError(f"the width of {group} is read from {name}, which is not there")
         for number, call in enumerate(self.calls, 1):
             require_known(call.operation)
             if creates(call.operation) and call.named.get("device") != DEVICE:
