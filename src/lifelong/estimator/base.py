@@ -4,9 +4,9 @@ import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeAlias, final
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import msgspec
 import numpy as np
@@ -15,56 +15,34 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from lifelong.estimator.rows import part, repeated
+from lifelong.estimator.rows import Rows, part, read_rows, repeated
+from lifelong.estimator.saved import Front, Saved, TaskFacts, attached, plain, read
 from lifelong.evaluation.measure import LearnsTogether
-from lifelong.finding import Density, FoundTasks, TaskFinder
+from lifelong.finding import FoundTasks, TaskFinder
 from lifelong.learners.base import Learner
 from lifelong.learners.registry import load_model
 from lifelong.learners.registry import method as method_named
 from lifelong.networks.layout import Architecture
-from lifelong.networks.sequential import Sequential, mlp
-from lifelong.persistence.models import Attached, ModelFileError
-from lifelong.tables.frames import Column, Table, TableError, read_labels, read_table
-from lifelong.tables.preparation import MOST_CATEGORIES, RAMPS, Preparation, Value
+from lifelong.networks.sequential import mlp
+from lifelong.persistence.models import ModelFileError
+from lifelong.tables.frames import Column, Table, TableError, read_table
+from lifelong.tables.preparation import MOST_CATEGORIES, RAMPS, Preparation
 from lifelong.tasks.kinds import Kind, TaskError
 from lifelong.tasks.task import Task
 from lifelong.training.budget import Budget, SettingError
 
 Answers: TypeAlias = NDArray[Any]
-VERSION = 1
 MOST_RAMPS = 100
-_DENSITY = ("mean", "noise", "directions")
 _FITTED = (
     *("learner_", "preparation_", "finder_", "tasks_", "classes_", "task_classes_"),
     *("n_features_in_", "feature_names_in_"),
 )
 
 
-@final
-class TaskFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the labels of a task are: its classes, or where and how wide its numbers lie."""
-
-    classes: tuple[Value, ...] | None = None
-    center: float = 0.0
-    spread: float = 1.0
-
-
-@final
-class Facts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is saved with a model; the densities are tensors beside it."""
-
-    front: Literal["classifier", "regressor"]
-    version: int
-    parameters: dict[str, Any]
-    preparation: Preparation
-    tasks: tuple[TaskFacts, ...]
-    temperature: float
-
-
 class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
     """A learner of tables, by scikit-learn's conventions. A task is one call of `partial_fit`."""
 
-    front: ClassVar[Literal["classifier", "regressor"]]
+    front: ClassVar[Front]
 
     def __init__(
         self,
@@ -160,31 +138,31 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
         self._note_columns()
         return self
 
-    def _read_rows(self, X: Any, y: Any, weights: Any, where: str) -> "_Rows":
+    def _read_rows(self, X: Any, y: Any, weights: Any, where: str) -> Rows:
         """The rows that weigh something, with the columns that are known."""
         if y is None:
             raise TableError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None"
             )
-        rows = _read(X, y, where)
+        rows = read_rows(X, y, where)
         weighed = self._weights(rows.labels, weights, where)
         if weighed is not None:
-            rows = _Rows(rows.table, rows.labels, weighed).take(np.flatnonzero(weighed))
+            rows = Rows(rows.table, rows.labels, weighed).take(np.flatnonzero(weighed))
         if not self.tasks:
             return rows
         return replace(rows, table=self._with_known_columns(rows.table, where))
 
-    def _held_rows(self, validation: tuple[Any, Any], rows: "_Rows", where: str) -> "_Rows":
-        held = _read(*validation, f"{where}, validation")
+    def _held_rows(self, validation: tuple[Any, Any], rows: Rows, where: str) -> Rows:
+        held = read_rows(*validation, f"{where}, validation")
         return replace(held, table=held.table.of(rows.table.names, f"{where}, validation"))
 
-    def _parted(self, rows: "_Rows", generator: np.random.Generator) -> tuple["_Rows", "_Rows"]:
+    def _parted(self, rows: Rows, generator: np.random.Generator) -> tuple[Rows, Rows]:
         train, valid = part(self._strata(rows.labels), self.validation_share, generator)
         return rows.take(train), rows.take(valid)
 
     def _examples(
         self,
-        rows: "_Rows",
+        rows: Rows,
         prepared: Preparation,
         facts: TaskFacts,
         generator: np.random.Generator,
@@ -412,21 +390,13 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
         """Write model and columns into a directory, replaced together or not at all."""
         check_is_fitted(self)
         learner: Learner[Any] = self.learner_
-        finder: TaskFinder = self.finder_
-        facts = Facts(
+        learner.attached = attached(
             self.front,
-            VERSION,
             self._parameters(),
             self.preparation_,
             tuple(self.tasks_.values()),
-            finder.temperature,
+            self.finder_,
         )
-        tensors = {
-            f"density/{number}/{name}": torch.from_numpy(getattr(density, name))
-            for number, density in enumerate(finder.densities, 1)
-            for name in _DENSITY
-        }
-        learner.attached = Attached(msgspec.to_builtins(facts), tensors)
         learner.save(path, overwrite=overwrite)
 
     @classmethod
@@ -439,49 +409,25 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
                 f"load it with {type(learner).__name__}.load"
             )
         try:
-            facts = msgspec.convert(learner.attached.facts, Facts)
-            estimator = cls._of(facts, learner)
+            return cls._of(read(learner, cls.front), learner)
         except (msgspec.ValidationError, ValueError, TypeError, KeyError) as error:
             raise ModelFileError(f"{path}: what it knows of columns is damaged: {error}") from error
-        return estimator
 
     @classmethod
-    def _of(cls, facts: Facts, learner: Learner[Any]) -> Self:
-        if facts.front != cls.front:
-            raise ValueError(f"it is a {facts.front}, not a {cls.front}")
-        if facts.version != VERSION:
-            raise ValueError(f"it has version {facts.version}, this release reads {VERSION}")
-        if len(facts.tasks) != len(learner.tasks) or not facts.tasks:
-            raise ValueError(
-                f"it is of {len(facts.tasks)} tasks, but the model has learned {len(learner.tasks)}"
-            )
-        prepared = facts.preparation
-        prepared.check(len(facts.tasks))
-        if prepared.inputs != math.prod(learner.network.architecture.layout.inputs):
-            raise ValueError(f"its columns make {prepared.inputs} inputs, the network takes others")
-        estimator = cls(**_read_parameters(facts.parameters))
+    def _of(cls, saved: Saved, learner: Learner[Any]) -> Self:
+        estimator = cls(**saved.parameters)
         estimator._check_parameters()
-        for known, own in zip(learner.network.tasks, facts.tasks, strict=True):
-            estimator._check_facts(own)
+        for known, own in zip(learner.network.tasks, saved.tasks, strict=True):
             outputs = 1 if own.classes is None or len(own.classes) == 2 else len(own.classes)
             if known.kind is not estimator._kind(own) or known.outputs != outputs:
                 raise ValueError(f"the labels of task {known.name!r} are not those of the model")
         estimator.learner_ = learner
-        estimator.preparation_ = prepared
-        estimator.finder_ = _finder(facts, learner, prepared.inputs)
-        estimator.tasks_ = dict(zip(learner.tasks, facts.tasks, strict=True))
+        estimator.preparation_ = saved.preparation
+        estimator.finder_ = saved.finder
+        estimator.tasks_ = dict(zip(learner.tasks, saved.tasks, strict=True))
         estimator._tell_classes()
         estimator._note_columns()
         return estimator
-
-    def _check_facts(self, facts: TaskFacts) -> None:
-        classes = facts.classes
-        if not (math.isfinite(facts.center) and 0 < facts.spread < math.inf):
-            raise ValueError("the scale of its labels is not finite")
-        if classes is not None and (len(set(classes)) < len(classes) or len(classes) < 2):
-            raise ValueError("there must be two classes or more, none twice")
-        if classes is not None and len({isinstance(value, str) for value in classes}) > 1:
-            raise ValueError("classes must be all text or all numbers")
 
     def _parameters(self) -> dict[str, Any]:
         given = self.get_params(deep=False)
@@ -489,90 +435,5 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
             given["random_state"] = self._seed()
         for name in ("network", "settings", "budget", "class_weight"):
             if name in given:
-                given[name] = _plain(given[name])
+                given[name] = plain(given[name])
         return {**given, "categorical": list(self.categorical), "device": "cpu"}
-
-
-def _plain(value: Any) -> Any:
-    """A parameter as JSON has it."""
-    if isinstance(value, Mapping) and any(not isinstance(key, str) for key in value):
-        return [[_plain(key), _plain(item)] for key, item in value.items()]
-    return msgspec.to_builtins(value, enc_hook=_item)
-
-
-def _item(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"parameters must be plain numbers, words and lists, not {value!r}")
-
-
-def _read_parameters(given: Mapping[str, Any]) -> dict[str, Any]:
-    read = dict(given)
-    network = read.get("network")
-    if isinstance(network, dict):
-        read["network"] = msgspec.convert(network, Sequential)
-    elif isinstance(network, list):
-        read["network"] = tuple(network)
-    read["categorical"] = tuple(read.get("categorical", ()))
-    if isinstance(read.get("budget"), dict):
-        read["budget"] = msgspec.convert(read["budget"], Budget)
-    if isinstance(read.get("class_weight"), list):
-        read["class_weight"] = dict(read["class_weight"])
-    return read
-
-
-def _finder(facts: Facts, learner: Learner[Any], inputs: int) -> TaskFinder:
-    assert learner.attached is not None  # `load` has looked
-    densities = []
-    for number in range(1, len(facts.tasks) + 1):
-        parts = [learner.attached.tensors[f"density/{number}/{name}"].numpy() for name in _DENSITY]
-        mean, noise, directions = parts
-        if mean.shape != (inputs,) or noise.shape != (inputs,) or directions.shape[1:] != (inputs,):
-            raise ValueError(f"the density of task {number} has another shape")
-        if not all(np.isfinite(part).all() for part in parts) or not (noise > 0).all():
-            raise ValueError(f"the density of task {number} is not finite")
-        if any(part.dtype != np.float32 for part in parts):
-            raise ValueError(f"the density of task {number} is of another type")
-        densities.append(_computable(Density(mean, noise, directions), number))
-    if not 1 <= facts.temperature < math.inf:
-        raise ValueError(f"its temperature is {facts.temperature}")
-    return TaskFinder(tuple(densities), facts.temperature)
-
-
-def _computable(density: Density, number: int) -> Density:
-    try:
-        density.log(density.mean[None])
-    except np.linalg.LinAlgError as error:
-        raise ValueError(f"the density of task {number} cannot be computed: {error}") from error
-    return density
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class _Rows:
-    """Rows of a table with their labels and, if they have any, their weights."""
-
-    table: Table
-    labels: Column
-    weights: NDArray[np.float64] | None = None
-
-    def take(self, rows: NDArray[np.int64]) -> "_Rows":
-        weights = None if self.weights is None else self.weights[rows]
-        return _Rows(self.table.take(rows), self.labels[rows], weights)
-
-
-def _read(X: Any, y: Any, where: str) -> _Rows:
-    table, labels = read_table(X, where), read_labels(y, f"{where}, y")
-    if table.rows != len(labels):
-        raise TableError(
-            f"{where}: {table.rows} rows of X but {len(labels)} labels; there must be one for each "
-            "row (inconsistent numbers of samples)"
-        )
-    if table.rows == 0:
-        raise TableError(
-            f"{where}: Found array with 0 sample(s) (shape=(0, {len(table.columns)})) while a "
-            "minimum of 1 is required."
-        )
-    return _Rows(table, labels)

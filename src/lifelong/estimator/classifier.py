@@ -13,7 +13,8 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 
-from lifelong.estimator.base import Answers, LifelongEstimator, TaskFacts
+from lifelong.estimator.base import Answers, LifelongEstimator
+from lifelong.estimator.saved import Front, TaskFacts
 from lifelong.networks.layout import Architecture
 from lifelong.tables.frames import Column, TableError
 from lifelong.tables.preparation import MOST_CATEGORIES, RAMPS, labels_as_values
@@ -48,7 +49,7 @@ class LifelongClassifier(ClassifierMixin, LifelongEstimator):  # type: ignore[mi
         learner_: what has learned, with its network and records.
     """
 
-    front: ClassVar[Literal["classifier", "regressor"]] = "classifier"
+    front: ClassVar[Front] = "classifier"
 
     def __init__(
         self,

@@ -8,8 +8,9 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 
-from lifelong.estimator.base import Answers, LifelongEstimator, TaskFacts
+from lifelong.estimator.base import Answers, LifelongEstimator
 from lifelong.estimator.rows import by_size
+from lifelong.estimator.saved import Front, TaskFacts
 from lifelong.networks.layout import Architecture
 from lifelong.tables.frames import Column, TableError
 from lifelong.tables.preparation import MOST_CATEGORIES, RAMPS
@@ -27,7 +28,7 @@ class LifelongRegressor(RegressorMixin, LifelongEstimator):  # type: ignore[misc
     task's own.
     """
 
-    front: ClassVar[Literal["classifier", "regressor"]] = "regressor"
+    front: ClassVar[Front] = "regressor"
 
     def __init__(
         self,

@@ -1,9 +1,12 @@
-"""Which rows are trained on and which validate, and what weights make of them."""
+"""Rows of a table with their labels: which are trained on, which validate, what weights make."""
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from lifelong.tables.frames import Column, Table, TableError, read_labels, read_table
 
 Places = NDArray[np.int64]
 
@@ -55,3 +58,33 @@ def repeated(
     lost = np.setdiff1d(strata, strata[drawn])
     kept = [np.flatnonzero(strata == stratum)[:1] for stratum in lost]
     return np.concatenate([drawn, *kept])
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows of a table with their labels and, if they have any, their weights."""
+
+    table: Table
+    labels: Column
+    weights: NDArray[np.float64] | None = None
+
+    def take(self, rows: NDArray[np.int64]) -> "Rows":
+        weights = None if self.weights is None else self.weights[rows]
+        return Rows(self.table.take(rows), self.labels[rows], weights)
+
+
+def read_rows(X: Any, y: Any, where: str) -> Rows:
+    """The rows of X with the labels y; refuses what does not fit together."""
+    table, labels = read_table(X, where), read_labels(y, f"{where}, y")
+    if table.rows != len(labels):
+        raise TableError(
+            f"{where}: {table.rows} rows of X but {len(labels)} labels; there must be one for each "
+            "row (inconsistent numbers of samples)"
+        )
+    if table.rows == 0:
+        raise TableError(
+            f"{where}: Found array with 0 sample(s) (shape=(0, {len(table.columns)})) while a "
+            "minimum of 1 is required."
+        )
+    return Rows(table, labels)
