@@ -68,6 +68,11 @@ def read_manifest(path):
     return json.loads((path / MANIFEST).read_text())
 
 
+def with_one_layer_bare(architecture):
+    first, *others = architecture["layers"]
+    return {**architecture, "layers": [{**first, "bias": False}, *others]}
+
+
 def retensor(path, **changes):
     """Change tensors on purpose: all checksums, sizes and shapes are right again."""
     tensors = {**unpacked(tensors_file(path).read_bytes()), **changes}
@@ -338,6 +343,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "layers in another order": (
         lambda p: rewrite(p, architecture={**read_manifest(p)["architecture"], "inputs": [2, 3]}),
+        "neither those of an mlp nor of a convnet",
+    ),
+    "a bias in some layers only": (
+        lambda p: rewrite(p, architecture=with_one_layer_bare(read_manifest(p)["architecture"])),
         "neither those of an mlp nor of a convnet",
     ),
     "nested without end": (

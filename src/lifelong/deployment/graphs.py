@@ -282,10 +282,10 @@ def _columns(
 
 def _layer(graph: Graph, layer: Layer, value: str, named: Named) -> str:
     match layer:
-        case Linear(name):
-            return _linear(graph, value, named, (f"{name}.weight", f"{name}.bias"))
-        case Convolution(name, kernel=kernel, padding=padding):
-            tensors = named(f"{name}.weight"), named(f"{name}.bias")
+        case Linear():
+            return _linear(graph, value, named, _parts(layer))
+        case Convolution(kernel=kernel, padding=padding):
+            tensors = map(named, _parts(layer))
             sides = {"kernel_shape": [kernel] * 2, "pads": [padding] * 4}
             return graph.add("Conv", value, *tensors, **sides)
         case MaxPool(size):
@@ -296,8 +296,14 @@ def _layer(graph: Graph, layer: Layer, value: str, named: Named) -> str:
             return graph.add("Relu", value)
 
 
-def _linear(graph: Graph, value: str, named: Named, names: tuple[str, str]) -> str:
-    return graph.add("Gemm", value, named(names[0]), named(names[1]), transB=1)
+def _parts(layer: Linear | Convolution) -> tuple[str, ...]:
+    """Names of the weight and of the bias, if there is one: an operator may have none."""
+    weight, bias = f"{layer.name}.weight", f"{layer.name}.bias"
+    return (weight, bias) if layer.bias else (weight,)
+
+
+def _linear(graph: Graph, value: str, named: Named, names: tuple[str, ...]) -> str:
+    return graph.add("Gemm", value, *map(named, names), transB=1)
 
 
 def _answers(graph: Graph, kind: Kind, logits: str) -> str:

@@ -66,10 +66,10 @@ def _layer(layer: Layer, tensors: Tensors) -> nn.Module:
     match layer:
         case Linear(name):
             units, inputs = tensors[f"{name}.weight"].shape
-            return nn.Linear(inputs, units)
+            return nn.Linear(inputs, units, layer.bias)
         case Convolution(name, kernel=kernel, padding=padding):
             units, channels = tensors[f"{name}.weight"].shape[:2]
-            return nn.Conv2d(channels, units, kernel, padding=padding)
+            return nn.Conv2d(channels, units, kernel, padding=padding, bias=layer.bias)
         case MaxPool(size):
             return nn.MaxPool2d(size)
         case Flatten():

@@ -15,18 +15,27 @@ class NetworkPlan(msgspec.Struct, frozen=True):
     """A base network without its inputs: fully connected layers, optionally after convolutions.
 
     `pool` lists the convolutions that are followed by pooling; all of them if it is empty. `module`
-    names a module of these widths instead, as in `lifelong.experiments.modules`.
+    names a module of these widths instead, as in `lifelong.experiments.modules`. With `bias=False`
+    hidden layers have no biases.
     """
 
     widths: tuple[int, ...]
     filters: tuple[int, ...] = ()
     kernel: int = 5
     pool: tuple[bool, ...] = ()
-    module: str | msgspec.UnsetType = msgspec.UNSET  # not stored if it is not set
+    # Not stored if they are not set, so that the keys of runs without them stay what they were.
+    module: str | msgspec.UnsetType = msgspec.UNSET
+    bias: bool | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def biased(self) -> bool:
+        """Whether hidden layers have biases."""
+        return self.bias is not False
 
     def __str__(self) -> str:
         widths = "-".join(map(str, (*self.filters, *self.widths)))
-        return widths if self.module is msgspec.UNSET else f"{self.module} of {widths}"
+        sized = widths if self.module is msgspec.UNSET else f"{self.module} of {widths}"
+        return sized if self.biased else f"{sized} without biases"
 
 
 @final

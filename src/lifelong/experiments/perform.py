@@ -214,10 +214,15 @@ def architecture(plan: NetworkPlan, inputs: tuple[int, ...], scale: float = 1.0)
     if isinstance(plan.module, str):
         return MODULES.named(plan.module).make(inputs, widths)
     if not filters:
-        return mlp(math.prod(inputs), widths)
+        return mlp(math.prod(inputs), widths, bias=plan.biased)
     channels, height, width = inputs
     return convnet(
-        (channels, height, width), filters, widths, kernel=plan.kernel, pool=plan.pool or None
+        (channels, height, width),
+        filters,
+        widths,
+        kernel=plan.kernel,
+        pool=plan.pool or None,
+        bias=plan.biased,
     )
 
 

@@ -31,21 +31,23 @@ from lifelong.networks.layout import (
 
 
 @final
-class Linear(msgspec.Struct, frozen=True, tag="linear"):
+class Linear(msgspec.Struct, frozen=True, tag="linear", omit_defaults=True):
     """A fully connected layer; its units form the group of the same name."""
 
     name: str
     units: int
+    bias: bool = True
 
 
 @final
-class Convolution(msgspec.Struct, frozen=True, tag="convolution"):
+class Convolution(msgspec.Struct, frozen=True, tag="convolution", omit_defaults=True):
     """A square convolution with stride 1; its filters form the group of the same name."""
 
     name: str
     units: int
     kernel: int
     padding: int
+    bias: bool = True
 
 
 @final
@@ -87,7 +89,8 @@ class Sequential(msgspec.Struct, frozen=True, dict=True):
             out, last = units_axis(layer.name, "out"), layer.name
             kernel = [fixed_axis(layer.kernel)] * 2 if isinstance(layer, Convolution) else []
             tensors[f"{last}.weight"] = TensorSpec((out, read, *kernel), "weight")
-            tensors[f"{last}.bias"] = TensorSpec((out,), "bias")
+            if layer.bias:
+                tensors[f"{last}.bias"] = TensorSpec((out,), "bias")
         outputs = units_axis(OUTPUTS, "out")
         weight, bias = HEAD
         tensors[weight] = TensorSpec((outputs, units_axis(last, "in")), "weight", "task")
@@ -136,14 +139,14 @@ class Sequential(msgspec.Struct, frozen=True, dict=True):
 
     def traced(
         self, tensors: Tensors, x: Tensor
-    ) -> tuple[dict[str, tuple[Tensor, str, str]], dict[str, Tensor]]:
-        """By layer with weights: its input with the names of its weight and bias, and its output;
-        the head comes last.
+    ) -> tuple[dict[str, tuple[Tensor, str, str | None]], dict[str, Tensor]]:
+        """By layer with weights: its input with the names of its weight and of its bias, if any,
+        and its output; the head comes last.
 
         The inputs of a convolution are unfolded, one column per position. Outputs require
         gradients, whether or not the tensors do.
         """
-        inputs: dict[str, tuple[Tensor, str, str]] = {}
+        inputs: dict[str, tuple[Tensor, str, str | None]] = {}
         outputs: dict[str, Tensor] = {}
         for layer in self.layers:
             before, x = x, layer_output(layer, tensors, x)
@@ -151,7 +154,8 @@ class Sequential(msgspec.Struct, frozen=True, dict=True):
                 seen = before.detach()
                 if isinstance(layer, Convolution):
                     seen = F.unfold(seen, layer.kernel, padding=layer.padding)
-                inputs[layer.name] = seen, f"{layer.name}.weight", f"{layer.name}.bias"
+                bias = f"{layer.name}.bias" if layer.bias else None
+                inputs[layer.name] = seen, f"{layer.name}.weight", bias
                 outputs[layer.name] = x = x if x.requires_grad else x.requires_grad_()
         inputs["head"] = x.detach(), *HEAD
         found = apply_head(x, tensors)
@@ -196,7 +200,7 @@ class Sequential(msgspec.Struct, frozen=True, dict=True):
 
 
 def layer_output(layer: Layer, tensors: Tensors, x: Tensor) -> Tensor:
-    """Output of one layer; `tensors` include its weight and bias."""
+    """Output of one layer; `tensors` include its weight, and its bias if it has one."""
     match layer:
         case Linear(name):
             return F.linear(x, tensors[f"{name}.weight"], tensors.get(f"{name}.bias"))
@@ -233,10 +237,13 @@ def _with_weights(layers: Sequence[Layer]) -> list[Linear | Convolution]:
     return [layer for layer in layers if isinstance(layer, Linear | Convolution)]
 
 
-def mlp(inputs: int, widths: Sequence[int]) -> Sequential:
-    """Fully connected layers with ReLU, of any depth; `mlp(784, [312, 128])` is the paper's."""
+def mlp(inputs: int, widths: Sequence[int], *, bias: bool = True) -> Sequential:
+    """Fully connected layers with ReLU, of any depth; `mlp(784, [312, 128])` is the paper's.
+
+    Without `bias` the hidden layers have none; a task's head always has one.
+    """
     _check_sizes(inputs=[inputs], widths=widths)
-    return Sequential((int(inputs),), tuple(_hidden(_ints(widths))))
+    return Sequential((int(inputs),), tuple(_hidden(_ints(widths), _flag(bias))))
 
 
 def convnet(
@@ -246,13 +253,16 @@ def convnet(
     *,
     kernel: int = 5,
     pool: Sequence[bool] | None = None,
+    bias: bool = True,
 ) -> Sequential:
     """Size-preserving convolutions with ReLU, then fully connected layers.
 
-    `pool` says which convolutions are followed by 2 x 2 max pooling; by default all are.
+    `pool` says which convolutions are followed by 2 x 2 max pooling; by default all are. Without
+    `bias` no layer but a task's head has one.
     """
     _check_sizes(inputs=inputs, filters=filters, widths=widths, kernel=[kernel])
     shape, filters, widths, kernel = _ints(inputs), _ints(filters), _ints(widths), int(kernel)
+    biased = _flag(bias)
     pooled = [True] * len(filters) if pool is None else list(pool)
     if len(inputs) != 3 or len(pooled) != len(filters) or kernel % 2 == 0:
         raise NetworkError(
@@ -261,9 +271,9 @@ def convnet(
         )
     layers: list[Layer] = []
     for number, (units, pools) in enumerate(zip(filters, pooled, strict=True), 1):
-        layers += [Convolution(f"conv{number}", units, kernel, kernel // 2), Relu()]
+        layers += [Convolution(f"conv{number}", units, kernel, kernel // 2, biased), Relu()]
         layers += [MaxPool(2)] if pools else []
-    sequential = Sequential(shape, (*layers, Flatten(), *_hidden(widths)))
+    sequential = Sequential(shape, (*layers, Flatten(), *_hidden(widths, biased)))
     _ = sequential.layout  # refuses an image that the poolings shrink to nothing
     return sequential
 
@@ -274,8 +284,8 @@ def alexnet(inputs: tuple[int, int, int] = (3, 32, 32)) -> Sequential:
     return convnet(inputs, (64, 128, 256, 256, 128), (384, 192), kernel=5, pool=pool)
 
 
-def _hidden(widths: Sequence[int]) -> list[Layer]:
-    named = [Linear(f"hidden{number}", units) for number, units in enumerate(widths, 1)]
+def _hidden(widths: Sequence[int], bias: bool) -> list[Layer]:
+    named = [Linear(f"hidden{number}", units, bias) for number, units in enumerate(widths, 1)]
     return [layer for linear in named for layer in (linear, Relu())]
 
 
@@ -294,6 +304,12 @@ def _is_size(number: object) -> bool:
         return not isinstance(number, bool) and operator.index(number) > 0  # type: ignore[arg-type]
     except TypeError:
         return False
+
+
+def _flag(bias: bool) -> bool:
+    if not isinstance(bias, bool):
+        raise NetworkError(f"bias must be True or False, not {bias!r}")
+    return bias
 
 
 def _ints(numbers: Iterable[int]) -> tuple[int, ...]:

@@ -795,6 +795,7 @@ def _check_sequential(sequential: Sequential) -> None:
     layers = sequential.layers
     widths = [layer.units for layer in layers if isinstance(layer, Linear)]
     convolutions = [layer for layer in layers if isinstance(layer, Convolution)]
+    bias = all(layer.bias for layer in layers if isinstance(layer, Linear | Convolution))
     pool = [
         layers[place + 2 : place + 3] == (MaxPool(2),)
         for place, layer in enumerate(layers)
@@ -802,10 +803,10 @@ def _check_sequential(sequential: Sequential) -> None:
     ]
     known: Sequential | None = None
     if not convolutions:
-        known = mlp(math.prod(sequential.inputs), widths)
+        known = mlp(math.prod(sequential.inputs), widths, bias=bias)
     elif len(sequential.inputs) == 3:
         filters, kernel = [layer.units for layer in convolutions], convolutions[0].kernel
-        known = convnet(sequential.inputs, filters, widths, kernel=kernel, pool=pool)
+        known = convnet(sequential.inputs, filters, widths, kernel=kernel, pool=pool, bias=bias)
     if known != sequential:
         raise NetworkError(f"its layers are neither those of an mlp nor of a convnet: {layers}")
 

@@ -132,22 +132,29 @@ def test_gpm_with_all_directions_kept_changes_no_old_answer_on_old_rows(network,
 
 
 @settings(max_examples=25)
-@given(inputs=st.integers(1, 8), kept=st.integers(0, 9), seed=st.integers(0, 10**6))
-def test_a_projected_step_is_what_lies_across_the_directions(inputs, kept, seed):
-    """Few directions and many, which are projected in two ways."""
-    generator = random(seed)
-    square = torch.randn(inputs + 1, inputs + 1, generator=generator, dtype=torch.float64)
-    basis = torch.linalg.qr(square).Q[:, : min(kept, inputs + 1)]
-    before = torch.randn(3, inputs + 1, generator=generator, dtype=torch.float64)
-    step = torch.randn(3, inputs + 1, generator=generator, dtype=torch.float64)
-    tensors = {"layer.weight": before[:, :-1].clone(), "layer.bias": before[:, -1].clone()}
+@given(
+    inputs=st.integers(1, 8), kept=st.integers(0, 9), biased=st.booleans(), seed=st.integers(0, 999)
+)
+def test_projected_steps_are_what_lies_across_the_directions(inputs, kept, biased, seed):
+    """Few directions and many, which are projected in two ways; each step from where it began."""
+    generator, size = random(seed), inputs + biased
+    made = torch.randn(size + 9, size, generator=generator, dtype=torch.float64)
+    basis = torch.linalg.qr(made[9:]).Q[:, : min(kept, size)]
+    before, *steps = made[:9].split(3)
+    names = ("layer.weight", "layer.bias")
+    tensors = dict(zip(names, before.clone().split([inputs, 1][: 1 + biased], dim=1), strict=False))
+    if biased:
+        tensors["layer.bias"] = tensors["layer.bias"][:, 0]
     hook = Projection({"layer": basis})
-    hook.before_step(tensors)
-    tensors["layer.weight"] += step[:, :-1]
-    tensors["layer.bias"] += step[:, -1]
-    hook.after_step(tensors)
-    found = torch.cat([tensors["layer.weight"], tensors["layer.bias"][:, None]], dim=1)
-    torch.testing.assert_close(found, before + step - step @ basis @ basis.T)
+    for step in steps:
+        hook.before_step(tensors)
+        tensors["layer.weight"] += step[:, :inputs]
+        if biased:
+            tensors["layer.bias"] += step[:, -1]
+        hook.after_step(tensors)
+    found = torch.cat([tensor.reshape(3, -1) for tensor in tensors.values()], dim=1)
+    moved = sum(steps)
+    torch.testing.assert_close(found, before + moved - moved @ basis @ basis.T)
 
 
 def test_gpm_forgets_less_than_fine_tuning_and_less_the_more_it_keeps():

@@ -117,19 +117,21 @@ def _add(
     slopes = [torch.autograd.grad(layers[-1], layers, start, retain_graph=True) for start in starts]
     for layer, alternatives in zip(outputs, zip(*slopes, strict=True), strict=True):
         seen, weight_name, bias_name = inputs[layer]
-        weight, bias = sums[weight_name], sums[bias_name]
+        weight, bias = sums[weight_name], None if bias_name is None else sums[bias_name]
         if not network.architecture.layout.tensors[weight_name].kernel:
             squares = torch.zeros_like(alternatives[0])
             for slope in alternatives:
                 squares.addcmul_(slope, slope)
             weight += squares.T @ seen.square()
-            bias += squares.sum(dim=0)
+            if bias is not None:
+                bias += squares.sum(dim=0)
             continue
         for slope in alternatives:
             by_position = slope.flatten(2)
             each = torch.bmm(by_position, seen.transpose(1, 2))
             weight += each.square().sum(dim=0).reshape(weight.shape)
-            bias += by_position.sum(dim=2).square().sum(dim=0)
+            if bias is not None:
+                bias += by_position.sum(dim=2).square().sum(dim=0)
 
 
 def _add_by_row(

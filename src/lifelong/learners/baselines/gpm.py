@@ -5,10 +5,10 @@ decomposition. While a later task is learned, weights move only across them: wha
 for inputs along these directions stays.
 
 Departs from the paper: not the gradient is projected but the step, which is the same for SGD and
-holds for Adam too; and biases take part, as weights of an input that is always 1.
+holds for Adam too; and biases, if any, take part, as weights of an input that is always 1.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -86,10 +86,11 @@ class GPM(SequentialLearner[GPMSettings]):
                 raise NetworkError(f"it has {came} as directions of {layer}, not {inputs} rows")
 
     def _layers(self, tensors: Tensors) -> Iterator[tuple[str, int]]:
-        """The layers that tasks share, each with its number of inputs, the one for the bias too."""
+        """The layers that tasks share, each with its number of inputs, one for a bias too."""
         for name, tensor in tensors.items():
             if name.endswith(".weight") and name not in self._own():
-                yield name.removesuffix(".weight"), 1 + tensor[0].numel()
+                layer = name.removesuffix(".weight")
+                yield layer, tensor[0].numel() + (f"{layer}.bias" in tensors)
 
     def _bases(self, tensors: Tensors) -> dict[str, Tensor]:
         return {layer: self.network.memory[_basis(layer)] for layer, _ in self._layers(tensors)}
@@ -109,7 +110,7 @@ class GPM(SequentialLearner[GPMSettings]):
     def _energies(
         self, network: Network, rows: Examples, generator: torch.Generator
     ) -> dict[str, Tensor]:
-        """Per shared layer, the sum of the outer products of its inputs, with a 1 appended."""
+        """Per shared layer, the sum of the outer products of its inputs, with a 1 for a bias."""
         layers = dict(self._layers(network.tensors))
         sums = {n: torch.zeros(size, size, device=self.device) for n, size in layers.items()}
         left = self.settings.samples
@@ -117,10 +118,11 @@ class GPM(SequentialLearner[GPMSettings]):
         for x, _ in whole_of(rows).batches(min(_CHUNK, left), generator):
             inputs, _ = self._sequential.traced(network.tensors, x[:left])
             for layer, total in sums.items():
-                seen = inputs[layer][0]
+                seen, _, bias = inputs[layer]
                 seen = seen if seen.ndim == 2 else seen.transpose(1, 2).flatten(0, 1)
-                with_one = torch.cat([seen, seen.new_ones(len(seen), 1)], dim=1)
-                total += with_one.T @ with_one
+                if bias is not None:
+                    seen = torch.cat([seen, seen.new_ones(len(seen), 1)], dim=1)
+                total += seen.T @ seen
             left -= len(x)
             if left <= 0:
                 break
@@ -133,19 +135,17 @@ class Projection:
 
     def __init__(self, bases: Tensors) -> None:
         self._bases = {layer: _Directions(basis) for layer, basis in bases.items()}
-        self._before: dict[str, tuple[Tensor, Tensor]] = {}
 
     def state(self) -> dict[str, Tensor]:
         return {}
 
     def before_step(self, tensors: Tensors) -> None:
-        for layer in self._bases:
-            weight, bias = _weight_and_bias(tensors, layer)
-            self._before[layer] = weight.clone(), bias.clone()
+        for layer, directions in self._bases.items():
+            directions.hold(_weight_and_bias(tensors, layer))
 
     def after_step(self, tensors: Tensors) -> None:
         for layer, directions in self._bases.items():
-            directions.project(self._before[layer], _weight_and_bias(tensors, layer))
+            directions.project(_weight_and_bias(tensors, layer))
 
 
 @final
@@ -155,19 +155,39 @@ class _Directions:
     def __init__(self, basis: Tensor) -> None:
         inputs, kept = basis.shape
         self._rest = 2 * kept > inputs
-        found = torch.linalg.qr(basis, mode="complete").Q[:, kept:] if self._rest else basis
-        self._weights, self._biases = found[:-1].contiguous(), found[-1].contiguous()
+        self._found = torch.linalg.qr(basis, mode="complete").Q[:, kept:] if self._rest else basis
+        self._parts: list[Tensor] = []  # of the weight, and of the bias if there is one
+        self._before: list[Tensor] = []
 
-    def project(self, before: tuple[Tensor, Tensor], now: tuple[Tensor, Tensor]) -> None:
-        """Change the weight and the bias of now, so that the step from before has them no more."""
-        steps = [new - old for old, new in zip(before, now, strict=True)]
-        along = torch.outer(steps[1], self._biases).addmm_(steps[0], self._weights)
+    def hold(self, now: list[Tensor]) -> None:
+        """Remember the weight, and the bias, from which a step is taken."""
+        if not self._before:
+            sizes = [tensor.shape[1] for tensor in now]
+            self._parts = [part.contiguous() for part in self._found.split(sizes)]
+            self._before = [torch.empty_like(tensor) for tensor in now]
+        for old, new in zip(self._before, now, strict=True):
+            old.copy_(new)
+
+    def project(self, now: list[Tensor]) -> None:
+        """Change the weight and the bias, so that the step to them has the directions no more."""
+        each = list(zip(self._before, now, self._parts, strict=True))
         if self._rest:
-            for old, new in zip(before, now, strict=True):
-                new.copy_(old)
-        sign = 1 if self._rest else -1
-        now[0].addmm_(along, self._weights.T, alpha=sign)
-        now[1].addmv_(along, self._biases, alpha=sign)
+            along = _product((new.sub_(old), part) for old, new, part in each)
+            for old, new, part in each:
+                torch.addmm(old, along, part.T, out=new)
+            return
+        along = _product((old.sub_(new), part) for old, new, part in each)
+        for _, new, part in each:
+            new.addmm_(along, part.T)
+
+
+def _product(pairs: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
+    """The sum of the products; the one of the bias first, which is the least."""
+    (step, part), *others = reversed(list(pairs))
+    along = step @ part
+    for step, part in others:
+        along.addmm_(step, part)
+    return along
 
 
 def extended(basis: Tensor, energy: Tensor, share: float) -> Tensor:
@@ -183,10 +203,10 @@ def extended(basis: Tensor, energy: Tensor, share: float) -> Tensor:
     return found.contiguous()
 
 
-def _weight_and_bias(tensors: Tensors, layer: str) -> tuple[Tensor, Tensor]:
-    """Weight of a layer as a matrix with a row for each unit, and bias: the tensors themselves."""
-    weight, bias = tensors[f"{layer}.weight"].detach(), tensors[f"{layer}.bias"].detach()
-    return weight.view(len(weight), -1), bias
+def _weight_and_bias(tensors: Tensors, layer: str) -> list[Tensor]:
+    """Weight of a layer, and bias if it has one, as matrices with a row for each unit: views."""
+    names = [name for name in (f"{layer}.weight", f"{layer}.bias") if name in tensors]
+    return [tensors[name].detach().view(len(tensors[name]), -1) for name in names]
 
 
 def _basis(layer: str) -> str:
