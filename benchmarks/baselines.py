@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from lifelong import Budget, mlp
 from lifelong.learners.baselines.fisher import fisher
 from lifelong.learners.baselines.si import PathIntegral
-from lifelong.networks.growing import Network, first_network, uniform
+from lifelong.networks.growing import Network, first_network
+from lifelong.networks.initial import uniform
 from lifelong.tasks.examples import TensorExamples
 from lifelong.tasks.kinds import Kind
 from lifelong.training.loop import Problem, objective, solve

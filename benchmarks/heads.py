@@ -19,7 +19,8 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from lifelong import Budget, mlp
-from lifelong.networks.growing import first_network, uniform
+from lifelong.networks.growing import first_network
+from lifelong.networks.initial import uniform
 from lifelong.tasks.examples import TensorExamples
 from lifelong.tasks.kinds import Kind
 from lifelong.training.loop import Problem, TaskObjective, solve

@@ -15,7 +15,8 @@ from side_by_side import Figure, figure, publish, ratio
 from torch import Tensor, nn
 
 from lifelong import Budget, grow
-from lifelong.networks.growing import Network, first_network, uniform
+from lifelong.networks.growing import Network, first_network
+from lifelong.networks.initial import uniform
 from lifelong.networks.layout import trainable
 from lifelong.tasks.examples import TensorExamples
 from lifelong.tasks.kinds import Kind

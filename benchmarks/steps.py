@@ -12,7 +12,8 @@ from side_by_side import Figure, figure, publish, ratio
 from torch import Tensor
 
 from lifelong import Budget, convnet, mlp
-from lifelong.networks.growing import Network, first_network, uniform
+from lifelong.networks.growing import Network, first_network
+from lifelong.networks.initial import uniform
 from lifelong.networks.sequential import Sequential
 from lifelong.networks.surgery import gather
 from lifelong.tasks.examples import TensorExamples

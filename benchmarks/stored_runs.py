@@ -20,10 +20,10 @@ from typing import Any
 
 import msgspec
 
+from lifelong.experiments.addresses import FilesAt
 from lifelong.experiments.engines.engine import Line
 from lifelong.experiments.perform import Job, perform
 from lifelong.experiments.recipes import recipe
-from lifelong.experiments.shared import SharedStore
 from lifelong.experiments.stored import (
     Experiment,
     RunPaths,
@@ -54,9 +54,9 @@ def measure(runs: int, some: int, place: Path) -> dict[str, Any]:
     with clock("list all, a directory"):
         found = [entry.name for entry in os.scandir(files[0].parent)]
     assert len(found) == runs
-    store = SharedStore(f"file://{place}/out")
+    files_at = FilesAt(f"file://{place}/out")
     with clock("list all, by fsspec"):
-        listed = store._listed(PurePosixPath("runs"))
+        listed = files_at.sizes(PurePosixPath("runs"))
     assert len(listed) == runs
     with clock("look whether each of all is there"):
         assert all(file.exists() for file in files)
@@ -64,7 +64,7 @@ def measure(runs: int, some: int, place: Path) -> dict[str, Any]:
         for each in copies[:some]:
             assert find(paths, each.experiment.configuration) is not None
     with clock("copy some to another machine"):
-        store._copy_here(
+        files_at.copy(
             {PurePosixPath(f.relative_to(place / "out")): place / f.name for f in files[:some]}
         )
     with clock("summarise some: means over seeds"):

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from lifelong.learners.base import Learner
 from lifelong.learners.den import DEN, Settings
-from lifelong.networks.growing import Network, first_network, uniform
+from lifelong.networks.growing import Network, first_network
+from lifelong.networks.initial import uniform
 from lifelong.networks.layout import OUTPUTS, Architecture, TensorSpec
 from lifelong.networks.sequential import Sequential, convnet, mlp
 from lifelong.networks.surgery import newcomers, with_newcomers

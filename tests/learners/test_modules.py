@@ -19,7 +19,8 @@ from lifelong.learners.den.prune import prune_useless
 from lifelong.learners.den.retrain import select
 from lifelong.learners.den.split import drifts
 from lifelong.learners.registry import METHODS
-from lifelong.networks.growing import Network, first_network, uniform
+from lifelong.networks.growing import Network, first_network
+from lifelong.networks.initial import uniform
 from lifelong.networks.layout import HEAD, INPUTS, NetworkError, put
 from lifelong.networks.surgery import append_units, newer_units, older_units
 from lifelong.networks.traced.architecture import Traced

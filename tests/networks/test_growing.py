@@ -9,7 +9,8 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from builders import ARCHITECTURES, inputs_for, random, random_network, same, task_for
-from lifelong.networks.growing import GrowingNetwork, first_network, nonzero, parameters, uniform
+from lifelong.networks.growing import GrowingNetwork, first_network, nonzero, parameters
+from lifelong.networks.initial import uniform
 from lifelong.networks.layout import NetworkError, TensorSpec, fixed_axis, units_axis
 from lifelong.networks.sequential import alexnet, convnet, mlp
 from lifelong.networks.surgery import append_units

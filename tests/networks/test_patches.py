@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import ARCHITECTURES, random, random_network, small_mlp, task_for
-from lifelong.networks.growing import ROOT, GrowingNetwork, root_tensors
+from lifelong.networks.growing import ROOT, GrowingNetwork
+from lifelong.networks.initial import root_tensors
 from lifelong.networks.layout import Axis, NetworkError, Segment, TensorSpec
 from lifelong.networks.patches import Patch, apply, decode, difference, encode
 from lifelong.networks.surgery import append_units

@@ -16,7 +16,8 @@ from builders import (
     touching_newcomers,
     units_on,
 )
-from lifelong.networks.growing import GrowingNetwork, enlarged, uniform
+from lifelong.networks.growing import GrowingNetwork
+from lifelong.networks.initial import enlarged, uniform
 from lifelong.networks.layout import Axis, Segment, TensorSpec, put, take
 from lifelong.networks.surgery import (
     append_units,

@@ -10,7 +10,8 @@ from torch import nn
 
 from builders import in_double, random, same
 from lifelong import grow
-from lifelong.networks.growing import GrowingNetwork, Network, uniform
+from lifelong.networks.growing import GrowingNetwork, Network
+from lifelong.networks.initial import uniform
 from lifelong.networks.layout import HEAD, INPUTS, NetworkError, put
 from lifelong.networks.surgery import (
     append_units,

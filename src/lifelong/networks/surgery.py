@@ -9,7 +9,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from lifelong.networks.growing import Initialise, Network, enlarged
+from lifelong.networks.growing import Network
+from lifelong.networks.initial import Initialise, enlarged
 from lifelong.networks.layout import (
     FIXED,
     INPUTS,

@@ -21,14 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from lifelong.networks.adapted import Adapted, AdaptedData, from_module
-from lifelong.networks.growing import (
-    BITS,
-    OWN,
-    ROOT,
-    GrowingNetwork,
-    LearnedTask,
-    root_alone,
-)
+from lifelong.networks.growing import BITS, OWN, ROOT, GrowingNetwork, LearnedTask
+from lifelong.networks.initial import root_alone
 from lifelong.networks.layout import Architecture, NetworkError, Tensors
 from lifelong.networks.patches import Patch, apply
 from lifelong.networks.sequential import (

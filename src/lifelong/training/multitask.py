@@ -6,7 +6,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from lifelong.networks.growing import GrowingNetwork, Initialise, LearnedTask
+from lifelong.networks.growing import GrowingNetwork, LearnedTask
+from lifelong.networks.initial import Initialise
 from lifelong.networks.layout import Tensors, logits, statistics, take, trainable
 from lifelong.tasks.examples import to_device
 from lifelong.tasks.kinds import TaskError

@@ -21,7 +21,8 @@ from lifelong.learners.baselines import (
     SISettings,
 )
 from lifelong.learners.baselines.si import PathIntegral
-from lifelong.networks.growing import first_network, uniform
+from lifelong.networks.growing import first_network
+from lifelong.networks.initial import uniform
 from lifelong.persistence import checkpoint as journal
 from lifelong.tasks.kinds import TaskError
 from lifelong.training.budget import Budget, SettingError

@@ -9,7 +9,8 @@ import torch
 from lifelong.learners.base import Learner
 from lifelong.learners.baselines.settings import TrainingSettings
 from lifelong.learners.checks import require_shape
-from lifelong.networks.growing import GrowingNetwork, Network, first_network, uniform
+from lifelong.networks.growing import GrowingNetwork, Network, first_network
+from lifelong.networks.initial import uniform
 from lifelong.records import GroupRecord, TaskRecord
 from lifelong.tasks.kinds import TaskError
 from lifelong.tasks.task import Task

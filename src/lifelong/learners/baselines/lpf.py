@@ -10,7 +10,8 @@ from typing import ClassVar, final
 import torch
 
 from lifelong.learners.base import Learner
-from lifelong.networks.growing import GrowingNetwork, first_network, uniform
+from lifelong.networks.growing import GrowingNetwork, first_network
+from lifelong.networks.initial import uniform
 from lifelong.networks.layout import trainable
 from lifelong.records import GroupRecord, TaskRecord
 from lifelong.tasks.examples import to_device

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from lifelong.learners.base import Learner
 from lifelong.networks.columns import Columns, column_shape
-from lifelong.networks.growing import GrowingNetwork, Network, uniform
+from lifelong.networks.growing import GrowingNetwork, Network
+from lifelong.networks.initial import uniform
 from lifelong.networks.layout import NetworkError, Tensors, trainable
 from lifelong.records import GroupRecord, TaskRecord
 from lifelong.tasks.examples import to_device

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from lifelong.learners.base import Learner
 from lifelong.learners.baselines.settings import SequentialSettings
-from lifelong.networks.growing import GrowingNetwork, Network, first_network, uniform
+from lifelong.networks.growing import GrowingNetwork, Network, first_network
+from lifelong.networks.initial import uniform
 from lifelong.networks.layout import HEAD, NetworkError, Tensors
 from lifelong.records import GroupRecord, TaskRecord
 from lifelong.tasks.examples import Examples, to_device

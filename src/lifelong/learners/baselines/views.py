@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from lifelong.learners.base import Learner
-from lifelong.networks.growing import OWN, GrowingNetwork, Network, first_network, uniform
+from lifelong.networks.growing import OWN, GrowingNetwork, Network, first_network
+from lifelong.networks.initial import uniform
 from lifelong.networks.layout import Architecture, NetworkError, Tensors, trainable
 from lifelong.records import GroupRecord, TaskRecord
 from lifelong.tasks.task import Task

@@ -11,13 +11,8 @@ from lifelong.learners.den.retrain import selective_retraining
 from lifelong.learners.den.split import split
 from lifelong.learners.den.split_weights import split_weights
 from lifelong.learners.den.task_training import TaskTraining
-from lifelong.networks.growing import (
-    ROOT,
-    GrowingNetwork,
-    Network,
-    first_network,
-    root_tensors,
-)
+from lifelong.networks.growing import ROOT, GrowingNetwork, Network, first_network
+from lifelong.networks.initial import root_tensors
 from lifelong.networks.patches import to_half
 from lifelong.records import StageRecord
 from lifelong.training.penalties import sparse_weights

@@ -14,7 +14,8 @@ from lifelong.learners.den.incremental import incremental_learning
 from lifelong.learners.den.retrain import select
 from lifelong.learners.den.settings import Settings
 from lifelong.learners.den.task_training import TaskTraining
-from lifelong.networks.growing import GrowingNetwork, Network, uniform
+from lifelong.networks.growing import GrowingNetwork, Network
+from lifelong.networks.initial import uniform
 from lifelong.networks.layout import INPUTS, Architecture
 from lifelong.networks.sharing import Sharing
 from lifelong.records import StageRecord, TaskRecord

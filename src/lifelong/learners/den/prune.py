@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from lifelong.learners.den.draft import Draft
-from lifelong.networks.growing import Network, resting_value
+from lifelong.networks.growing import Network
+from lifelong.networks.initial import resting_value
 from lifelong.networks.layout import Layout, TensorSpec
 from lifelong.networks.surgery import gather
 

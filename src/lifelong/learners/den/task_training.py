@@ -10,7 +10,8 @@ from torch import Tensor
 
 from lifelong.learners.den.frozen_cache import newcomers_objective
 from lifelong.learners.den.settings import Settings
-from lifelong.networks.growing import Initialise, Network, uniform
+from lifelong.networks.growing import Network
+from lifelong.networks.initial import Initialise, uniform
 from lifelong.networks.layout import Layout, Tensors, TensorSpec, statistics, trainable
 from lifelong.networks.surgery import newcomers, spec_of, with_newcomers
 from lifelong.records import StageRecord, TaskRecord

@@ -14,7 +14,8 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from lifelong.networks.growing import Network, uniform
+from lifelong.networks.growing import Network
+from lifelong.networks.initial import uniform
 from lifelong.networks.layout import (
     FIXED,
     HEAD,
