@@ -36,6 +36,7 @@ from typing import Any, TypeAlias
 from unittest.mock import patch
 
 import altair  # noqa: F401 (so that no case has to wait until it is there)
+import sklearn.decomposition  # noqa: F401 (the same)
 import torch
 from damage import Files, mutated
 from targets import Target, kinds, write_files
@@ -55,7 +56,8 @@ BATCH = 1000  # cases in one process
 REPORTED = 200  # one in so many of what is used is shown as an HTML report too
 USED = (TaskError, TrainingError, SettingError, TableError)  # by which a user may be told why not
 FAULT, AGAIN, AS_BEFORE = "fault", "files of an earlier case", "as an earlier case, not used again"
-RESULTS = Path(__file__).resolve().parents[2] / "results" / "robustness" / "mutations"
+PROJECT = Path(__file__).resolve().parents[2]
+RESULTS = PROJECT / "results" / "robustness" / "mutations"
 MEMORY_DISK = Path("/dev/shm")
 
 Seen: TypeAlias = set[str]
@@ -72,15 +74,20 @@ def run_case(target: Target, number: int, directory: Path, seen: Seen | None = N
     """
     seen = set() if seen is None else seen
     draw = random.Random(number)
-    resealed = target.reseal is not None and draw.random() < 0.8
-    change = target.reseal if resealed and target.reseal else mutated
-    files = change(target.files, draw)
+    files, resealed = _drawn(target, draw)
     if not _is_new(seen, _files_key(files, resealed)):
         return AGAIN
     write_files(directory, files)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return _outcome(target, directory, resealed, seen, report=draw.randrange(REPORTED) == 0)
+
+
+def _drawn(target: Target, draw: random.Random) -> tuple[Files, bool]:
+    """Damaged files, and whether all their checksums are right again."""
+    resealed = target.reseal is not None and draw.random() < 0.8
+    change = target.reseal if resealed and target.reseal else mutated
+    return change(target.files, draw), resealed
 
 
 def _outcome(target: Target, directory: Path, resealed: bool, seen: Seen, report: bool) -> str:
@@ -113,11 +120,15 @@ def _files_key(files: Files, resealed: bool) -> str:
 
 @dataclass
 class Result:
-    """Of one kind of file: the numbers that were tried, and what became of the cases."""
+    """Of one kind of file: how many numbers were tried, from the first one on, and what became of
+    the cases. Notes are for what people have to say about it.
+    """
 
     numbers: int = 0
     cases: int = 0
     seconds: float = 0.0
+    first: int = 0
+    notes: dict[str, str] = field(default_factory=dict)
     outcomes: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     faults: list[str] = field(default_factory=list)
 
@@ -135,6 +146,12 @@ class Torture:
         self.made, self.root = dict(made), root
         self.names = list(made)
         self.seen: dict[str, Seen] = {name: set() for name in made}
+
+    def remember(self, numbers: range) -> None:
+        """The files of cases that were tried in earlier calls."""
+        for number in numbers:
+            name = self.names[number % len(self.names)]
+            self.seen[name].add(_files_key(*_drawn(self.made[name], random.Random(number))))
 
     def run(self, numbers: range, result: Result) -> None:
         """These cases, in batches; the targets take turns."""
@@ -187,10 +204,18 @@ class Torture:
         try:
             return run_case(self.made[name], number, directory, seen), [], seen.new
         except (Exception, Hang) as error:
-            trace = traceback.format_exc(limit=-4)
-            return FAULT, [f"{name} {number}: {error!r}\n{trace}"], set()
+            told = repr(error).replace(str(self.root), "")
+            return FAULT, [f"{name} {number}: {told} {_where(error)}"], set()
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def _where(error: BaseException) -> str:
+    """The last places in the project that an error came through, without the way to it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).is_relative_to(PROJECT)]
+    places = [f"{Path(f.filename).relative_to(PROJECT)}:{f.lineno}" for f in own]
+    return "at " + ", ".join(places[-4:])
 
 
 class _Additions(Seen):
@@ -236,6 +261,7 @@ def stored(file: Path) -> Result:
         return Result()
     kept = json.loads(file.read_text())
     result = Result(kept["numbers"], kept["cases"], kept["seconds"], faults=kept["faults"])
+    result.first, result.notes = kept.get("first number", 0), kept.get("notes", {})
     for target, counts in kept["outcomes by target"].items():
         result.outcomes[target].update(counts)
     return result
@@ -246,6 +272,7 @@ def store(file: Path, result: Result) -> None:
     content = {
         "cases": result.cases,
         "numbers": result.numbers,
+        "first number": result.first,
         "faults": result.faults,
         "outcomes": dict(sorted(total.items())),
         "outcomes by target": {
@@ -255,6 +282,7 @@ def store(file: Path, result: Result) -> None:
         "seconds": round(result.seconds),
         "torch": torch.__version__,
         "python": platform.python_version(),
+        "notes": result.notes,
     }
     file.parent.mkdir(parents=True, exist_ok=True)
     aside = file.with_suffix(".incoming")
@@ -284,11 +312,13 @@ def _go_on(kind: str, file: Path, count: int, until: float, root: Path) -> int:
     result = stored(file)
     if result.cases < count and time.monotonic() < until:
         torture = Torture(kinds()[kind](), root)
+        torture.remember(range(result.first, result.first + result.numbers))
         gc.freeze()  # forked processes share it
         while result.cases < count and time.monotonic() < until:
             began = time.monotonic()
             size = min(BATCH, count - result.cases)
-            torture.run(range(result.numbers, result.numbers + size), result)
+            start = result.first + result.numbers
+            torture.run(range(start, start + size), result)
             result.seconds += time.monotonic() - began
             store(file, result)
     print(f"{kind}: {result.cases} cases, {len(result.faults)} faults", *result.faults, sep="\n")
