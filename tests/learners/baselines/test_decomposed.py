@@ -5,8 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders import ARCHITECTURES, BUDGET, KINDS, small_mlp, stream_for
+from builders import ARCHITECTURES, BUDGET, KINDS, random, small_mlp, stream_for
 from lifelong.learners.baselines import APD, APDSettings
+from lifelong.learners.baselines.apd import decomposed
 from lifelong.training.budget import SettingError
 
 
@@ -26,6 +27,23 @@ def test_an_earlier_task_moves_by_its_slack_at_most(network, lam1, lam2):
                 most = float((new[name] - old[name]).abs().max())
                 assert most <= given_settings.slack + 1e-5
         before = now
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (4, 3, 2, 2)])
+def test_gradients_of_decomposed_weights_are_those_of_their_sum(shape):
+    made = random(0)
+    given = [torch.randn(size, generator=made) for size in (shape, shape[:1], shape)]
+    slope = torch.randn(shape, generator=made)
+    ours, plain = ([tensor.clone().requires_grad_() for tensor in given] for _ in range(2))
+    sigma, gate, tau = plain
+    open_share = torch.sigmoid(gate).reshape(-1, *[1] * (len(shape) - 1))
+    expected = sigma * open_share + tau
+    found = decomposed(*ours)
+    torch.testing.assert_close(found, expected)
+    for weights in (found, expected):
+        weights.backward(slope)
+    for one, other in zip(ours, plain, strict=True):
+        torch.testing.assert_close(one.grad, other.grad)
 
 
 def learned(**changes):

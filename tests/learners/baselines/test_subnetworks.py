@@ -199,15 +199,18 @@ def test_the_threshold_leaves_the_share(count, share, seed):
     assert int((score.abs() >= threshold(score, share)).sum()) == max(1, round(share * count))
 
 
+@pytest.mark.parametrize("frozen", [True, False])
 @pytest.mark.parametrize("by_size", [True, False])
-def test_a_score_gets_the_gradient_that_its_product_with_the_weight_would_have(by_size):
+def test_a_score_gets_the_gradient_that_its_product_with_the_weight_would_have(by_size, frozen):
     weight, score = (torch.randn(5, generator=random(n)).requires_grad_() for n in (1, 2))
+    weight = weight.detach() if frozen else weight
     gradient = torch.randn(5, generator=random(3))
     found = straight_through(weight, score, torch.tensor(0.4), by_size=by_size)
     found.backward(gradient)
     size = score.detach().abs() if by_size else score.detach()
     assert torch.equal(found.detach(), torch.where(size >= 0.4, weight.detach(), 0.0))
-    assert torch.equal(weight.grad, torch.where(size >= 0.4, gradient, 0.0))
+    if not frozen:
+        assert torch.equal(weight.grad, torch.where(size >= 0.4, gradient, 0.0))
     sign = score.detach().sign() if by_size else 1
     assert torch.allclose(score.grad, gradient * weight.detach() * sign)
 
