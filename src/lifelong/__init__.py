@@ -1,7 +1,8 @@
 """Networks that keep learning, task after task, and grow only where they must."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+
+TYPE_CHECKING = False  # not from typing, whose import a Ctrl-C could fall into
 
 if TYPE_CHECKING:
     from pathlib import Path

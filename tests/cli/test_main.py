@@ -381,3 +381,17 @@ def test_a_report_replaces_neither_devices_nor_links(tmp_path):
     cli.main(["report", str(file), "--out", str(link)])
     assert link.is_symlink()
     assert page.read_bytes() == (tmp_path / "piped").read_bytes()
+
+
+def test_nothing_is_imported_before_ctrl_c_is_heeded():
+    code = """if True:
+        import importlib, signal, sys
+        sys.path.insert(0, sys.argv[1])
+        before = set(sys.modules)
+        import lifelong.cli
+        print(*(name for name in sys.modules if name not in before))
+    """
+    source = str(Path(cli.__file__).parents[2])
+    command = [sys.executable, "-S", "-c", code, source]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert (ran.stdout, ran.stderr) == ("lifelong lifelong.cli\n", "")

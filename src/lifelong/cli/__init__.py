@@ -1,10 +1,10 @@
-"""The command `lifelong`: parsing and printing only."""
+"""The command `lifelong`: parsing and printing only.
+
+What `command` needs is imported in it: a Ctrl-C before its first line would show a traceback.
+"""
 
 import signal
 import sys
-import threading
-
-from lifelong.extras import MissingExtraError, require_extra
 
 
 def print_version() -> None:
@@ -16,6 +16,8 @@ def print_version() -> None:
 
 def heed_dropped_interrupts() -> None:
     """A Ctrl-C that falls into a callback of Python's own, which drops it, is sent again."""
+    import threading
+
     usual, ident = sys.unraisablehook, threading.get_ident()
 
     def again() -> None:
@@ -38,6 +40,8 @@ def command() -> None:
     if sys.argv[1:] == ["--version"] and sys.stdout is not None:
         print_version()
         return
+    from lifelong.extras import MissingExtraError, require_extra
+
     try:
         require_extra("tyro", extra="cli")
     except MissingExtraError as error:
