@@ -1,4 +1,4 @@
-"""What README and docs show of the stored runs: four tables, and the plot of AUROC over bytes.
+"""What README and docs show of the stored runs: five tables, and the plot of AUROC over bytes.
 
 python docs/pictures/results.py
 """
@@ -52,6 +52,10 @@ METHODS = {
     "DNN": "fine-tuning (DNN)",
 }
 MORE = (*list(METHODS)[:5], "SI", "DNN-EWC", "IMM-mode", "DNN-L2", "DNN")  # of the longer table
+CHECKS = (
+    *("published-split", "published-split-fisher", "published-permuted"),
+    *("published-subnetworks", "published-superclasses"),
+)
 ABLATION = ("ablation-variation", "paper")
 Found = Mapping[str, Mapping[str, Row]]
 
@@ -133,6 +137,26 @@ def worth(measured: Sequence[Measured]) -> str:
     return "\n".join(lines)
 
 
+def checks() -> str:
+    """One line per method with a published accuracy: both, with what they store, and the verdict."""
+    lines = [
+        "| recipe, row | published | ours | capacity, published | ours | seeds | verdict |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name in CHECKS:
+        judged = [row for row in rows(_measured(name, "paper")) if row.published is not None]
+        lines += [f"| `{name}`, {row.label} | {_checked(row)} |" for row in judged]
+    return "\n".join(lines)
+
+
+def _checked(row: Row) -> str:
+    published, ours = row.published, row.mean(lambda run: run.summary.accuracy)
+    assert published is not None
+    size = "–" if published.capacity is None else f"{published.capacity:.2f}"
+    cells = (published, ours, size, f"{row.capacity.value:.2f}", len(row.runs), row.verdict)
+    return " | ".join(map(str, cells))
+
+
 def draw(runs: Found) -> Figure:
     """One panel per data set: what each method scores, over what it stores."""
     figure = Figure(figsize=(9.2, 3.1), layout="constrained")
@@ -176,6 +200,7 @@ def pages() -> dict[Path, tuple[str, str]]:
     return {
         ROOT / "README.md": ("results", table(stored())),
         ROOT / "docs" / "choosing.md": ("bytes", table_of_bytes(every_method())),
+        ROOT / "docs" / "baselines.md": ("published", checks()),
         ROOT / "docs" / "modules.md": ("measured", table(stored(MODULES))),
         ROOT / "docs" / "deviations.md": ("worth", worth(_measured(*ABLATION))),
     }
