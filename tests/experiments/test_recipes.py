@@ -216,6 +216,8 @@ def test_split_mnist_is_told_in_two_scenarios():
         assert (budget["epochs"], budget["batch_size"], budget["learning_rate"]) == (4, 128, 1e-3)
         if entry.method != "DNN-MTL":
             assert settings["heads"] == {"task": "own", "domain": "one"}[entry.part]
+        if entry.method in ("DNN-L2", "DNN-EWC", "SI"):
+            assert settings["adam"] == "carried"
 
 
 def test_the_family_is_the_same_on_every_data_set():

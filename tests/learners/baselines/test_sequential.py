@@ -3,15 +3,26 @@
 from dataclasses import replace
 from functools import reduce
 
+import msgspec
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders import BUDGET, contents, random, same, small_mlp, stream_for, task_for
+from builders import (
+    BUDGET,
+    contents,
+    random,
+    random_network,
+    same,
+    small_mlp,
+    stream_for,
+    task_for,
+)
 from lifelong.learners.baselines import (
     EWC,
     IMM,
+    L2,
     SI,
     EWCSettings,
     Finetuning,
@@ -20,6 +31,7 @@ from lifelong.learners.baselines import (
     SequentialSettings,
     SISettings,
 )
+from lifelong.learners.baselines.sequential import TaskOutcome
 from lifelong.learners.baselines.si import PathIntegral
 from lifelong.networks.growing import first_network
 from lifelong.networks.initial import uniform
@@ -204,6 +216,52 @@ class TestSI:
             sizes.append(float(importance.sum()))
         assert sizes[0] < sizes[1] < sizes[2]
 
+    @pytest.mark.parametrize(("below_zero", "expected"), [("cut", 0.0), ("kept", -10.0)])
+    def test_importances_below_zero_are_kept_if_they_are_to_be(self, below_zero, expected):
+        learner = SI(small_mlp(), SISettings(below_zero=below_zero, damping=0.1, budget=BUDGET))
+        task, network = task_for(small_mlp()), random_network(small_mlp(), random(0))
+        hook = PathIntegral(network.tensors)
+        for path in hook.state().values():
+            path.fill_(-1.0)  # steps that raised the loss
+        tensors = network.tensors
+        outcome = TaskOutcome(
+            task, learner.network, tensors, network, tensors, hook, task.train, random(0)
+        )
+        for importance in learner._keep(outcome).memory.values():
+            torch.testing.assert_close(importance, torch.full_like(importance, expected))
+
+
+class TestL2:
+    def test_a_new_head_is_held_too_if_all_is_to_be_held(self):
+        first, second = stream_for(small_mlp(), "classes", "classes")
+        left = []
+        for holds in ("old", "all"):
+            settings = L2Settings(mu=0.0, strength=1e4, holds=holds, budget=BUDGET)
+            learner = L2(small_mlp(), settings)
+            learner.learn(first)
+            start = learner._network(second, learner._generator())
+            learner.learn(second)
+            head = learner.network.tasks[1].private["head.weight"]
+            left.append(float((head - start.tensors["head.weight"]).abs().max()))
+        assert left[1] < 0.1 * left[0]
+
+    def test_any_method_may_carry_adam_over(self):
+        tasks = stream_for(small_mlp(), "classes", "classes")
+        carried = Finetuning(small_mlp(), SequentialSettings(adam="carried", budget=BUDGET))
+        without = L2(small_mlp(), L2Settings(strength=0.0, adam="carried", budget=BUDGET))
+        anew = Finetuning(small_mlp(), SequentialSettings(budget=BUDGET))
+        for learner in (carried, without, anew):
+            for task in tasks:
+                learner.learn(task)
+        assert same(without.network.shared, carried.network.shared)
+        assert not same(anew.network.shared, carried.network.shared)
+
+    def test_what_is_left_out_is_not_stored(self):
+        for settings in (SequentialSettings(), L2Settings(), SISettings()):
+            stored = msgspec.to_builtins(settings)
+            assert stored.keys().isdisjoint({"adam", "holds", "below_zero"})
+        assert msgspec.to_builtins(EWCSettings())["adam"] == "anew"
+
 
 class TestIMM:
     @pytest.mark.parametrize("merge", ["mean", "mode"])
@@ -241,7 +299,9 @@ class TestIMM:
     [
         (SequentialSettings, {"mu": -1.0}, r"mu must be 0 or more and finite, not -1\.0"),
         (SequentialSettings, {"heads": "two"}, r"heads must be one of 'own', 'one', not 'two'"),
+        (SequentialSettings, {"adam": "new"}, r"adam must be one of 'anew', 'carried', not 'new'"),
         (L2Settings, {"strength": -1.0}, r"strength must be 0 or more"),
+        (L2Settings, {"holds": "none"}, r"holds must be one of 'old', 'all', not 'none'"),
         (
             EWCSettings,
             {"strength": float("nan")},
@@ -258,6 +318,7 @@ class TestIMM:
         (EWCSettings, {"examples": 1.5}, r"examples must be a whole number above 0"),
         (EWCSettings, {"decay": 1.5}, r"decay must be from 0 to 1"),
         (SISettings, {"damping": 0.0}, r"damping must be above 0"),
+        (SISettings, {"below_zero": "up"}, r"below_zero must be one of 'cut', 'kept', not 'up'"),
         (IMMSettings, {"merge": "median"}, r"merge must be one of 'mean', 'mode'"),
         (IMMSettings, {"floor": 0.0}, r"floor must be above 0"),
     ],

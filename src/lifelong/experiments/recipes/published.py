@@ -53,7 +53,10 @@ def published_split_fisher(size: Size) -> Recipe:
     Van de Ven, "On the computation of the Fisher information in continual learning", 2025: Split
     MNIST, task-incremental. As there, EWC is the online one and Adam's moments carry over, which
     for fine-tuning is EWC of strength 0. The published strength is the best power of ten by test
-    accuracy; ours is one for all. 100 rows are held out here, which their set-up does not do.
+    accuracy. Ours is the best by the accuracy on 5,000 validation rows of seed 100, with the exact
+    Fisher information, and is one for all rows: 0.913, 0.911, 0.946, 0.990, 0.995, 0.993 and 0.987
+    for 1 to 10^6. 100 rows are held out here, which their set-up does not do; and biases start at
+    zero.
     """
     paper = size == "paper"
     source = "van de Ven, 2025"
@@ -88,11 +91,17 @@ def published_split(size: Size) -> Recipe:
     """Published accuracies on Split MNIST, task- and domain-incremental.
 
     Hsu et al., "Re-evaluating continual learning scenarios", 2018: images padded to 32 × 32,
-    standardised, four epochs. Strengths, Adam moments that carry over, and labels of the Fisher
-    information are those of their released code, whose penalty of EWC lacks the half: hence 200 for
-    its 100. Fine-tuning with carried moments is EWC of strength 0; L2 and SI reset Adam here. Their
-    ± is the deviation of ten repeats. Their code has no LwF; the weighting is that of van de Ven
-    and Tolias. 100 rows are held out here, which their set-up does not do.
+    standardised, four epochs. As in their released code: strengths; Adam moments that carry over,
+    which for fine-tuning is EWC of strength 0; labels of the Fisher information of single rows; new
+    heads that L2 holds at their initial values, because all heads are there from the start; SI's
+    importances below zero. Its penalty of EWC lacks the half: hence 200 for its 100. The same here
+    and there: initial weights, batches of which the last is not dropped, a constant learning rate,
+    SI's damping of 0.1 and its path by gradients without the penalty.
+
+    Different here: biases start at zero, theirs as weights do; 100 rows are held out; heads of
+    earlier tasks rest, while in theirs what is left of Adam's momentum still moves them. Their ±
+    is the deviation of ten repeats. Their code has no LwF, so that its optimiser and weighting are
+    guesses: Adam anew, and the weighting of van de Ven and Tolias.
     """
     paper = size == "paper"
 
@@ -106,7 +115,9 @@ def published_split(size: Size) -> Recipe:
         return Published(accuracy, round(deviation / 10**0.5, 4))
 
     adam = of_ten(0.9346, 0.0201)
-    ewc = {"adam": "carried", "labels": "predicted"}
+    carried = {"adam": "carried"}
+    ewc = {**carried, "labels": "predicted"}
+    l2, si = {**carried, "holds": "all"}, {**carried, "below_zero": "kept"}
     share = {"weighting": "share"}
     epochs = 4 if paper else 1
     return Recipe(
@@ -122,16 +133,16 @@ def published_split(size: Size) -> Recipe:
         entries=(
             entry("DNN", "DNN, Adam anew", "task", adam),
             entry("DNN-EWC", "DNN", "task", adam, **ewc, strength=0.0),
-            entry("DNN-L2", "DNN-L2", "task", of_ten(0.9818, 0.0096), strength=0.01),
+            entry("DNN-L2", "DNN-L2", "task", of_ten(0.9818, 0.0096), **l2, strength=0.01),
             entry("DNN-EWC", "DNN-EWC", "task", of_ten(0.9770, 0.0081), **ewc, strength=200.0),
-            entry("SI", "SI", "task", of_ten(0.9856, 0.0049), strength=300.0),
+            entry("SI", "SI", "task", of_ten(0.9856, 0.0049), **si, strength=300.0),
             entry("LwF", "LwF", "task", of_ten(0.9960, 0.0003), **share),
             entry("DNN-MTL", "DNN-MTL", "task", Published(0.9952)),
             entry("DNN", "DNN, Adam anew", "domain", Published(0.5516)),
             entry("DNN-EWC", "DNN", "domain", Published(0.5516), **ewc, strength=0.0),
-            entry("DNN-L2", "DNN-L2", "domain", Published(0.6600), strength=0.5),
+            entry("DNN-L2", "DNN-L2", "domain", Published(0.6600), **l2, strength=0.5),
             entry("DNN-EWC", "DNN-EWC", "domain", Published(0.5885), **ewc, strength=200.0),
-            entry("SI", "SI", "domain", Published(0.6476), strength=3000.0),
+            entry("SI", "SI", "domain", Published(0.6476), **si, strength=3000.0),
             entry("LwF", "LwF", "domain", Published(0.7102), **share),
         ),
     )

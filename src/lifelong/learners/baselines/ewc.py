@@ -34,8 +34,6 @@ class EWCSettings(SequentialSettings):
         tasks: "separate" holds each task's own weights w_t; "online" holds the last weights, with
             decaying importance.
         decay: gamma of online EWC, the share of the importance that is left after each task.
-        adam: "anew" for each task, or "carried" over: the first steps of a fresh Adam are equally
-            long for all weights, important or not, and part of that damage remains.
     """
 
     strength: float = 100.0
@@ -50,7 +48,6 @@ class EWCSettings(SequentialSettings):
         require("strength", self.strength, "0 or more", lambda v: v >= 0)
         require("decay", self.decay, "from 0 to 1", lambda v: 0 <= v <= 1)
         require_one_of("tasks", self.tasks, ("separate", "online"))
-        require_one_of("adam", self.adam, ("anew", "carried"))
         require_fisher(self.labels, self.examples)
 
 
@@ -61,9 +58,6 @@ class EWC(SequentialLearner[EWCSettings]):
     method: ClassVar[str] = "DNN-EWC"
     remembers = ("importance", "center")
     settings_type = EWCSettings
-
-    def _carries(self) -> bool:
-        return self.settings.adam == "carried"
 
     def _pulls(self, known: GrowingNetwork) -> Mapping[str, Quadratic]:
         strength = self.settings.strength

@@ -15,7 +15,7 @@ from lifelong.learners.base import Learner
 from lifelong.learners.baselines.settings import SequentialSettings
 from lifelong.networks.growing import GrowingNetwork, Network, first_network
 from lifelong.networks.initial import uniform
-from lifelong.networks.layout import HEAD, NetworkError, Tensors
+from lifelong.networks.layout import HEAD, NetworkError, Tensors, trainable
 from lifelong.records import GroupRecord, TaskRecord
 from lifelong.tasks.examples import Examples, to_device
 from lifelong.tasks.kinds import TaskError
@@ -90,9 +90,10 @@ class SequentialLearner(Learner[S]):
         """The shared tensors that training starts from."""
         return known.shared
 
-    def _carries(self) -> bool:
-        """Whether Adam's state is carried from task to task."""
-        return False
+    def _pulls_on_new(self, new: Tensors) -> Mapping[str, Quadratic]:
+        """Quadratic penalties on tensors that are new with a later task, such as its head."""
+        del new
+        return {}
 
     def _penalties(self, known: GrowingNetwork) -> dict[str, Penalty]:
         """Penalties besides the pulls; by default on tensors that are new with the task."""
@@ -150,10 +151,10 @@ class SequentialLearner(Learner[S]):
             self._objectives(task, train, valid, generator),
             movable={**movable, **dict.fromkeys(self._retrained(known))},
             penalties=self._penalties(known),
-            pulls=self._pulls(known),
+            pulls=self._all_pulls(known, start),
             buffers=known.architecture.layout.buffers,
             hook=hook,
-            adam=_named(_ADAM, known.memory) if self._carries() else None,
+            adam=_named(_ADAM, known.memory) if self.settings.adam == "carried" else None,
         )
         solution = solve(problem, self.settings.budget, generator, context)
         trained = start.with_tensors({name: solution.tensors[name] for name in start.tensors})
@@ -179,6 +180,13 @@ class SequentialLearner(Learner[S]):
         fresh = first_network(architecture, architecture.layout.groups, task.outputs, make)
         known = {**self._start(self.network), **self.network.statistics}
         return fresh.with_tensors({**fresh.tensors, **known})
+
+    def _all_pulls(self, known: GrowingNetwork, start: Network) -> dict[str, Quadratic]:
+        if not known.tasks:
+            return {**self._pulls(known)}
+        moved = trainable(known.architecture.layout.tensors)
+        new = start.only([name for name in moved if name not in known.shared])
+        return {**self._pulls(known), **self._pulls_on_new(new)}
 
     def _record(self, task: Task, network: Network, solution: Solution) -> TaskRecord:
         groups = {group: GroupRecord(len(born)) for group, born in network.born.items()}

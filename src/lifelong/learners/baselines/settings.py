@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Literal, final
 
+from msgspec import UNSET, UnsetType
+
 from lifelong.training.budget import Budget, plain_numbers, require, require_one_of
 
 
@@ -30,13 +32,19 @@ class SequentialSettings:
         heads: "own" for one head per task, or "one" head for all tasks (domain-incremental
             learning: tasks that differ in their inputs and not in their labels).
         budget: of each training.
+        adam: "anew" for each task, or "carried" over: the first steps of a fresh Adam are equally
+            long for all weights, important or not, and part of that damage remains. Left out, anew.
     """
 
     mu: float = 0.01
     heads: Literal["own", "one"] = "own"
     budget: Budget = field(default_factory=Budget)
+    # Not stored if it is left out, so that the keys of runs without it stay what they were.
+    adam: Literal["anew", "carried"] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         plain_numbers(self)
         require("mu", self.mu, "0 or more", lambda v: v >= 0)
         require_one_of("heads", self.heads, ("own", "one"))
+        if self.adam is not UNSET:
+            require_one_of("adam", self.adam, ("anew", "carried"))

@@ -8,16 +8,17 @@ it moved, summed over tasks. The penalty on the next task is
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, Literal, final
 
 import torch
+from msgspec import UNSET, UnsetType
 from torch import Tensor
 
 from lifelong.learners.baselines.sequential import MethodMemory, SequentialLearner, TaskOutcome
 from lifelong.learners.baselines.settings import SequentialSettings
 from lifelong.networks.growing import GrowingNetwork
 from lifelong.networks.layout import Tensors
-from lifelong.training.budget import require
+from lifelong.training.budget import require, require_one_of
 from lifelong.training.optimizer import gradient_of
 from lifelong.training.penalties import Quadratic
 
@@ -31,15 +32,21 @@ class SISettings(SequentialSettings):
         strength: c.
         damping: xi, added to the squared distance, so that a weight that hardly moved gets little
             importance.
+        below_zero: of importances, which a weight has that raised the loss: "cut" off, or "kept",
+            so that it is pushed away from where it was. Left out, cut off.
     """
 
     strength: float = 1.0
     damping: float = 0.1
+    # Not stored if it is left out, so that the keys of runs without it stay what they were.
+    below_zero: Literal["cut", "kept"] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require("strength", self.strength, "0 or more", lambda v: v >= 0)
         require("damping", self.damping, "above 0", lambda v: v > 0)
+        if self.below_zero is not UNSET:
+            require_one_of("below_zero", self.below_zero, ("cut", "kept"))
 
 
 @final
@@ -68,8 +75,8 @@ class SI(SequentialLearner[SISettings]):
             distance = now - outcome.start[name]
             earned = path[name] / (distance.square() + self.settings.damping)
             total = memory.get(f"importance/{name}", torch.zeros_like(now)) + earned
-            # A weight that raised the loss would get a negative pull, which would push it away.
-            kept[f"importance/{name}"] = total.clamp_min(0)
+            cut = self.settings.below_zero != "kept"
+            kept[f"importance/{name}"] = total.clamp_min(0) if cut else total
         return MethodMemory(outcome.shared, kept)
 
 
