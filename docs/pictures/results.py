@@ -138,7 +138,7 @@ def worth(measured: Sequence[Measured]) -> str:
 
 
 def checks() -> str:
-    """One line per method with a published accuracy: both, with what they store, and the verdict."""
+    """One line per method with a published accuracy: both, what they store, and the verdict."""
     lines = [
         "| recipe, row | published | ours | capacity, published | ours | seeds | verdict |",
         "|---|---|---|---|---|---|---|",
