@@ -94,6 +94,12 @@ def test_a_single_width_is_refused():
         mlp(20, [64, 2.5])
 
 
+@pytest.mark.parametrize("units", [2**40, 2**62])
+def test_a_network_that_no_machine_holds_is_refused(units):
+    with pytest.raises(NetworkError, match=r"has [\d,]+ weights; at most 17,179,869,184 .* nar"):
+        DEN(mlp(6, [units]))
+
+
 def test_a_name_is_no_network():
     with pytest.raises(NetworkError, match=r"made by mlp, .* mlp\(784, \[312, 128\]\), not 'mlp'"):
         DEN("mlp")

@@ -12,13 +12,21 @@ from lifelong.tasks.task import Task
 from lifelong.training.budget import SettingError
 from lifelong.training.ranks import Ranks
 
+MOST_WEIGHTS = 2**34  # of a base network: 64 GiB of float32
+
 
 def require_architecture(architecture: object) -> None:
-    """Refuse what is no network of this library."""
+    """Refuse what is no network of this library, or one that no machine holds."""
     if not hasattr(architecture, "layout"):
         raise NetworkError(
             "a learner takes a network made by mlp, convnet or alexnet, such as "
             f"mlp(784, [312, 128]), not {architecture!r}"
+        )
+    weights = architecture.layout.parameters([])
+    if weights > MOST_WEIGHTS:
+        raise NetworkError(
+            f"the network has {weights:,} weights; at most {MOST_WEIGHTS:,} are allowed: make its "
+            "layers narrower"
         )
 
 
