@@ -325,6 +325,13 @@ def test_a_drift_of_exactly_sigma_is_not_above_it():
     assert ": 0 of " in shown.views["DEN", 0].data["sigma"]["title"][0]
 
 
+@pytest.mark.parametrize("moved", [5e-324, 1.0, 1.7e308])
+def test_drift_as_small_or_large_as_a_number_can_be_is_drawn(moved):
+    bins = drift._Doublings.of(0.0, [moved])
+    assert bins.counts([0.0, moved])[-1] == 1
+    assert len(bins.labels) == 2
+
+
 def test_drift_without_sigma_has_no_line():
     run = msgspec.structs.replace(made_up(4), settings={})
     shown = drift.distances([run]).views["DEN", 0].data

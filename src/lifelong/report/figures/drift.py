@@ -32,6 +32,7 @@ from lifelong.report.figures.drawing import (
 _CURVES = 30
 _POINTS = 60
 _DOUBLINGS = 5  # bins below sigma, and above
+_LARGEST = 1023  # the largest power of two that is a number
 _LAYERS = ("#3b82d6", "#e08a2e", "#2a9d76", "#b05cc0", "#8a8f99", "#c9524a")
 
 
@@ -213,8 +214,8 @@ class _Doublings:
         unit = sigma or 1.0
         edges = np.ceil(np.log2(np.array(moved) / unit)).astype(int)
         if not sigma:
-            low = max(int(edges.min()), int(edges.max()) - 2 * _DOUBLINGS)
-            return cls(sigma, low, int(edges.max()))
+            low, high = (min(int(edge), _LARGEST) for edge in (edges.min(), edges.max()))
+            return cls(sigma, max(low, high - 2 * _DOUBLINGS), high)
         low = min(max(int(edges.min()), -_DOUBLINGS), 0)
         return cls(sigma, low, max(min(int(edges.max()), _DOUBLINGS), 1))
 
