@@ -107,7 +107,7 @@ def test_list_tells_a_recipes_data_and_duration(capsys, monkeypatch, out):
     monkeypatch.setattr("lifelong.cli.catalogue.RESULTS", out)
     cli.main(["list"])
     words = " ".join(capsys.readouterr().out.split())
-    assert re.search(r"\(digits; small: \d+.* s for \d+ of \d+ runs\)", words)
+    assert re.search(r"\(digits; small: \d+.* (s|min|h) for \d+ of \d+ runs\)", words)
     cli.main(["list", "--json"])
     listed = msgspec.json.decode(capsys.readouterr().out)["recipes"]
     assert {each["seconds"]["paper"] for each in listed} == {None}
