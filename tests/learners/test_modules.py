@@ -321,7 +321,7 @@ def _later_value(module):
     ("change", "told"),
     [
         (_other_operation, "does more than to compute"),
-        (_huge_value, "numbers for two rows"),
+        (_huge_value, "numbers for a few rows"),
         (_value_elsewhere, "makes a tensor on no known device"),
         (_other_axis, "cannot be run|not float32 of"),
         (_no_group, "axes that cannot be"),

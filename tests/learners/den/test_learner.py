@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import settings as runs
 from hypothesis import strategies as st
 
-import lifelong.learners.base
 from builders import (
     ARCHITECTURES,
     BUDGET,
@@ -28,6 +27,7 @@ from builders import (
     task_for,
     with_rows,
 )
+from lifelong.learners import predicting
 from lifelong.learners.den import DEN, Settings
 from lifelong.networks.sequential import mlp
 from lifelong.networks.sharing import Sharing
@@ -224,7 +224,7 @@ def test_predicting_in_chunks_is_predicting_at_once(name, monkeypatch):
     learner = learned(architecture, stream_for(architecture, "classes", "subtasks"), quick())
     x = inputs_for(architecture, 23)
     whole = answers(learner, x)
-    monkeypatch.setattr(lifelong.learners.base, "CHUNK", 5)
+    monkeypatch.setattr(predicting, "CHUNK", 5)
     for task, expected in whole.items():
         torch.testing.assert_close(learner.predict_proba(x, task=task), expected)
     rows = [learner.predict_proba(x[n : n + 1], task="task 1") for n in range(23)]
