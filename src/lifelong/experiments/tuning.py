@@ -249,7 +249,7 @@ class _Study:
         """One that has not ended, whose process may be lost; or a new one; or none.
 
         A new one is proposed by what is known of those before it. Hence they come first, and none
-        is proposed while one has no settings: what is proposed depends on nobody being killed.
+        is proposed while one of them has no settings: whoever is killed, proposals stay the same.
         """
         while True:
             going_on = [each for each in self._trials() if not each.state.is_finished()]
@@ -263,7 +263,7 @@ class _Study:
                 return self._new()
             elif not going_on:
                 return None
-            self._elsewhere.clear()
+            self._elsewhere.clear()  # time has passed: who made them may be lost
 
     def _await(self, going_on: "list[FrozenTrial]") -> None:
         """Give others the time to draw settings; give up trials of those who never will."""
