@@ -35,6 +35,7 @@ pictures: $(READY)
 	$(BIN)/python docs/pictures/drawings.py
 	$(BIN)/python docs/pictures/weave.py
 	$(BIN)/python docs/pictures/results.py
+	$(BIN)/lifelong figure family-variation --size paper
 
 # The long versions of tests/robust: 300 kills, 100,000 damaged files of each kind (hours; the next call goes on where one was
 # ended), and what safety costs.

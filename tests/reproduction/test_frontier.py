@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from known_runs import measured
 
 from lifelong.reproduction.figures import write_family, write_figure
-from lifelong.reproduction.frontier import bytes_of, frontier, places
+from lifelong.reproduction.frontier import bytes_of, draw, frontier, places
 from lifelong.reproduction.measured import Measured
 
 sizes = st.lists(
@@ -51,3 +51,11 @@ def test_the_figure_has_a_panel_for_each_data_set_and_the_points_beside_it(tmp_p
     assert [place.row.method for place in places(runs)] == ["DNN", "WSN", "DEN"]
     files = write_figure("family-split", "small", runs, tmp_path, ("png",))
     assert files[0].name == "family-split-small.png"
+
+
+def test_a_method_with_one_seed_is_hollow_and_one_with_several_is_filled():
+    runs = [sized("DEN", 0.9, 10**6), *measured("WSN", (0.94, 0.96))]
+    (axes,) = draw({"MNIST": runs}).axes
+    marks = {bars.get_label(): bars.lines[0] for bars in axes.containers}
+    assert marks["DEN"].get_markerfacecolor() == "white"
+    assert marks["WSN"].get_markerfacecolor() == marks["WSN"].get_markeredgecolor() != "white"

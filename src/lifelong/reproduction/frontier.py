@@ -68,7 +68,8 @@ def draw(panels: Mapping[str, Sequence[Measured]]) -> Figure:
         _draw(axes[number // columns, number % columns], title, measured)
     for empty in list(axes.flat)[len(panels) :]:
         empty.set_visible(False)
-    style.legend_below(figure, axes)
+    drawn = [each for measured in panels.values() for each in series(measured)]
+    style.legend_below(figure, axes, style.key_of(drawn, "bar: ± one standard error"))
     return figure
 
 
@@ -84,17 +85,17 @@ def _draw(axes: Axes, title: str, measured: Sequence[Measured]) -> None:
         zorder=1,
     )
     for each in series(measured):
-        shown = look(each.method)
+        [only] = each.points
         axes.errorbar(
             each.x,
             each.y,
-            [one.error for one in each.points],
-            color=shown.colour,
-            marker=shown.marker,
+            only.error,
+            color=look(each.method).colour,
             linestyle="none",
             capsize=2,
             label=each.label,
             zorder=3,
+            **style.mark(each.method, hollow=only.seeds == 1),
         )
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(10, subs=(1.0, 3.0)))
