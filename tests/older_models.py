@@ -5,7 +5,8 @@ from pathlib import Path
 import msgspec
 
 from lifelong.persistence.files import digest, packed
-from lifelong.persistence.models import MANIFEST, TENSOR_FILES, WHOLE, _files
+from lifelong.persistence.loading import _files
+from lifelong.persistence.manifest import MANIFEST, TENSOR_FILES, WHOLE
 
 
 def in_one_file(path: Path) -> Path:

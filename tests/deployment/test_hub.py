@@ -14,7 +14,7 @@ from lifelong.deployment import hub
 from lifelong.deployment.card import card_text
 from lifelong.deployment.hub import from_pretrained, push_to_hub, save_pretrained
 from lifelong.learners.registry import METHODS
-from lifelong.persistence.models import ModelFileError
+from lifelong.persistence.manifest import ModelFileError
 
 X = inputs_for(small_mlp(), 4)
 

@@ -23,7 +23,7 @@ from builders import quick, small_mlp, task_for
 from lifelong import DEN, Budget, LifelongClassifier, LifelongRegressor, convnet, mlp
 from lifelong.estimator.rows import by_size, part, repeated
 from lifelong.learners.registry import METHODS, MethodError
-from lifelong.persistence.models import MANIFEST, ModelFileError
+from lifelong.persistence.manifest import MANIFEST, ModelFileError
 from lifelong.tables.frames import TableError
 from lifelong.tasks.kinds import TaskError
 from lifelong.training.budget import SettingError

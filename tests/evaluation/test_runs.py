@@ -15,7 +15,7 @@ from lifelong.evaluation.runs import Run, RunError, read_runs, write_run
 from lifelong.learners.baselines import Joint, Single, TrainingSettings
 from lifelong.learners.den import DEN
 from lifelong.networks.sequential import mlp
-from lifelong.persistence.models import ModelFileError
+from lifelong.persistence.manifest import ModelFileError
 from lifelong.tasks.kinds import TaskError
 from lifelong.tasks.streams import Stream
 

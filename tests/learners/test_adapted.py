@@ -10,7 +10,7 @@ from builders import BUDGET, answers, contents, quick, random, same
 from lifelong import DEN, Settings, Task, adapt
 from lifelong.learners.registry import METHODS
 from lifelong.networks.layout import HEAD, NetworkError
-from lifelong.persistence.models import ModelFileError
+from lifelong.persistence.manifest import ModelFileError
 from lifelong.training.budget import SettingError
 
 

@@ -6,7 +6,7 @@ import lifelong
 from builders import BUDGET, answers, inputs_for, quick, small_mlp, stream_for
 from lifelong import DEN
 from lifelong.learners.registry import METHODS
-from lifelong.persistence.models import ModelFileError
+from lifelong.persistence.manifest import ModelFileError
 
 TASKS = stream_for(small_mlp(), "one output", "one output")
 

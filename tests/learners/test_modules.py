@@ -26,7 +26,7 @@ from lifelong.networks.surgery import append_units, newer_units, older_units
 from lifelong.networks.traced.architecture import Traced
 from lifelong.persistence.checkpoint import Checkpoint
 from lifelong.persistence.files import digest
-from lifelong.persistence.models import ModelFileError
+from lifelong.persistence.manifest import ModelFileError
 from lifelong.tasks.examples import TensorExamples
 from lifelong.training import precision
 from lifelong.training.budget import Budget, SettingError

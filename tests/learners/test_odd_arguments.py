@@ -12,7 +12,7 @@ import torch
 from builders import contents, inputs_for, learned, quick, same, small_mlp, task_for
 from lifelong import DEN, Budget, Settings, Task, TaskError, convnet, mlp
 from lifelong.networks.layout import NetworkError
-from lifelong.persistence.models import ModelFileError
+from lifelong.persistence.manifest import ModelFileError
 from lifelong.tasks.streams import Stream
 from lifelong.tasks.task import UnscaledWarning
 from lifelong.training.budget import SettingError

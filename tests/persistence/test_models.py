@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from safetensors.torch import load_file
 
-import lifelong.persistence.models
+import lifelong.persistence.loading
 from builders import (
     ARCHITECTURES,
     BUDGET,
@@ -37,7 +37,7 @@ from lifelong.learners.baselines import Joint, Single, TrainingSettings
 from lifelong.learners.den import DEN
 from lifelong.learners.registry import load_model
 from lifelong.persistence.files import LOCK, packed, unpacked
-from lifelong.persistence.models import MANIFEST, Manifest, ModelFileError
+from lifelong.persistence.manifest import MANIFEST, Manifest, ModelFileError
 from lifelong.report.inspection import show
 from lifelong.tasks.kinds import TaskError
 from lifelong.training.budget import SettingError
@@ -144,7 +144,7 @@ def test_the_order_of_tensors_in_a_file_does_not_matter(tmp_path, monkeypatch):
     learner = learned(small_mlp(), stream_for(small_mlp(), "one output"), quick())
     learner.save(tmp_path)
     reverse = lambda content: dict(sorted(unpacked(content).items(), reverse=True))  # noqa: E731
-    monkeypatch.setattr("lifelong.persistence.models.unpacked", reverse)
+    monkeypatch.setattr("lifelong.persistence.loading.unpacked", reverse)
     loaded = DEN.load(tmp_path)
     assert list(loaded.network.shared) == list(learner.network.shared)
     for one in (learner, loaded):
@@ -238,14 +238,14 @@ def test_saving_writes_through_no_link(model, tmp_path):
 def test_a_save_between_reading_the_manifest_and_the_tensors_is_noticed(model, monkeypatch):
     other = DEN.load(model)
     other.learn(task_for(small_mlp(), seed=9, name="next"))
-    read, saves = lifelong.persistence.models._read_tensors, iter([other])
+    read, saves = lifelong.persistence.loading._read_tensors, iter([other])
 
     def save_first(*arguments):
         for learner in saves:
             learner.save(model, overwrite=True)
         return read(*arguments)
 
-    monkeypatch.setattr("lifelong.persistence.models._read_tensors", save_first)
+    monkeypatch.setattr("lifelong.persistence.loading._read_tensors", save_first)
     assert same(contents(DEN.load(model)), contents(other))
 
 

@@ -17,7 +17,7 @@ from builders import BUDGET, contents, learned, quick, same, small_mlp, stream_f
 from lifelong.learners.baselines import EWC, WSN, EWCSettings, LwF, LwFSettings, WSNSettings
 from lifelong.learners.den import DEN
 from lifelong.persistence.files import TensorFileError, digest, packed
-from lifelong.persistence.models import MANIFEST, Manifest, ModelFileError
+from lifelong.persistence.manifest import MANIFEST, Manifest, ModelFileError
 from lifelong.persistence.segments import (
     Growth,
     Pointer,

@@ -14,7 +14,7 @@ import torch
 from lifelong.learners.den import DEN, Settings
 from lifelong.networks.sequential import mlp
 from lifelong.persistence import checkpoint as journal
-from lifelong.persistence.models import MANIFEST
+from lifelong.persistence.manifest import MANIFEST
 from lifelong.tasks.task import Task
 from lifelong.training.budget import Budget
 

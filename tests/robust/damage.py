@@ -16,7 +16,7 @@ import torch
 from lifelong.persistence import checkpoint as journal
 from lifelong.persistence.checkpoint import FILE
 from lifelong.persistence.files import TensorFileError, digest, packed, unpacked
-from lifelong.persistence.models import MANIFEST
+from lifelong.persistence.manifest import MANIFEST
 
 Files: TypeAlias = dict[str, bytes]
 HOSTILE: tuple[Any, ...] = (

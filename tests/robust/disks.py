@@ -13,7 +13,7 @@ import torch
 
 from lifelong.learners.den import DEN
 from lifelong.persistence.checkpoint import CheckpointError
-from lifelong.persistence.models import ModelFileError
+from lifelong.persistence.manifest import ModelFileError
 
 
 def mount(place: Path, options: str) -> None:

@@ -33,7 +33,7 @@ from torch import Tensor
 from lifelong.learners.den import DEN
 from lifelong.persistence.checkpoint import FILE
 from lifelong.persistence.files import ASIDE, LOCK
-from lifelong.persistence.models import MANIFEST
+from lifelong.persistence.manifest import MANIFEST
 
 SPAN = 1.5  # seconds within which a kill comes
 

@@ -40,7 +40,7 @@ from lifelong.networks.traced.architecture import grow
 from lifelong.persistence import checkpoint as journal
 from lifelong.persistence.checkpoint import CheckpointError
 from lifelong.persistence.files import LOCK, digest
-from lifelong.persistence.models import ModelFileError
+from lifelong.persistence.manifest import ModelFileError
 from lifelong.tasks.datasets.awa import AWA2, CLASSES, DECAF, FEATURES, LABELS, awa
 from lifelong.tasks.datasets.cifar100 import ROW, read_bin
 from lifelong.tasks.datasets.features import features, read_npz

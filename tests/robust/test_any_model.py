@@ -5,7 +5,7 @@ import os
 import pytest
 
 from lifelong.learners.registry import load_model
-from lifelong.persistence.models import MANIFEST, ModelFileError
+from lifelong.persistence.manifest import MANIFEST, ModelFileError
 
 
 def test_a_pipe_in_the_place_of_a_manifest_is_refused_and_not_waited_for(tmp_path):

@@ -16,7 +16,8 @@ from lifelong.learners.den import DEN
 from lifelong.persistence import checkpoint as journal
 from lifelong.persistence import files as disk
 from lifelong.persistence.checkpoint import CheckpointError
-from lifelong.persistence.models import MANIFEST, Directory, ModelFileError
+from lifelong.persistence.manifest import MANIFEST, ModelFileError
+from lifelong.persistence.models import Directory
 from lifelong.training.loop import STANDALONE
 
 FULL = OSError(errno.ENOSPC, "No space left on device")

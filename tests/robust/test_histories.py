@@ -29,7 +29,7 @@ from builders import (
 )
 from lifelong.learners.den import DEN
 from lifelong.persistence import checkpoint as journal
-from lifelong.persistence.models import ModelFileError
+from lifelong.persistence.manifest import ModelFileError
 from lifelong.tasks.kinds import TaskError
 from lifelong.training.budget import Budget
 

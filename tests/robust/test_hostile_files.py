@@ -31,7 +31,7 @@ from lifelong.networks.traced.architecture import grow
 from lifelong.persistence import checkpoint as journal
 from lifelong.persistence.checkpoint import FILE, CheckpointError
 from lifelong.persistence.files import TensorFileError, digest, packed, unpacked
-from lifelong.persistence.models import MANIFEST, ModelFileError
+from lifelong.persistence.manifest import MANIFEST, ModelFileError
 from lifelong.report.inspection import show
 from lifelong.report.page import page
 from lifelong.tasks.datasets.features import features, read_npz

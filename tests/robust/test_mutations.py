@@ -27,7 +27,7 @@ from using import QUICK, state_key
 from lifelong.learners.den import DEN
 from lifelong.learners.registry import METHODS
 from lifelong.networks.sequential import mlp
-from lifelong.persistence.models import MANIFEST, ModelFileError
+from lifelong.persistence.manifest import MANIFEST, ModelFileError
 from lifelong.tasks.datasets.files import DataError
 
 OUTCOMES = ("refused", "read", "used", "used, and told why not", "used, and reported")

@@ -121,7 +121,7 @@ def _inspect(
         json: Print it as JSON, in the format of a stored run without scores.
     """
     from lifelong.evaluation.measure import is_adapted, model_run, module_report
-    from lifelong.persistence.models import ModelFileError
+    from lifelong.persistence.manifest import ModelFileError
 
     try:
         run = model_run(model)
@@ -255,7 +255,7 @@ def _errors_to_tell() -> tuple[type[Exception], ...]:
     """Imported only when there is an error, since most of them come with torch."""
     from lifelong.evaluation.runs import RunError
     from lifelong.extras import MissingExtraError
-    from lifelong.persistence.models import ModelFileError
+    from lifelong.persistence.manifest import ModelFileError
     from lifelong.plugins import PluginError
     from lifelong.tasks.kinds import TaskError
 

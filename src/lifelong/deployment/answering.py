@@ -13,7 +13,7 @@ from lifelong.extras import require_extra
 from lifelong.learners.base import AnyLearner, Learner
 from lifelong.learners.registry import load_model
 from lifelong.persistence.files import NOT_DECODED
-from lifelong.persistence.models import ModelFileError
+from lifelong.persistence.manifest import ModelFileError
 
 if TYPE_CHECKING:
     import torch

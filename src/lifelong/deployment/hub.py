@@ -16,7 +16,7 @@ from lifelong.deployment.card import MADE, Scores, card_text
 from lifelong.extras import require_extra
 from lifelong.learners.base import AnyLearner, Learner
 from lifelong.persistence.files import LOCK
-from lifelong.persistence.models import MANIFEST, TENSOR_FILES
+from lifelong.persistence.manifest import MANIFEST, TENSOR_FILES
 
 if TYPE_CHECKING:
     from lifelong.estimator.base import LifelongEstimator

@@ -17,7 +17,7 @@ import msgspec
 
 from lifelong.deployment.answering import Answering, RefusedError, load_answering
 from lifelong.extras import require_extra
-from lifelong.persistence.models import MANIFEST, ModelFileError
+from lifelong.persistence.manifest import MANIFEST, ModelFileError
 from lifelong.printing import printable
 from lifelong.tasks.kinds import TaskError
 

@@ -24,7 +24,7 @@ from lifelong.learners.registry import load_model
 from lifelong.learners.registry import method as method_named
 from lifelong.networks.layout import Architecture
 from lifelong.networks.sequential import mlp
-from lifelong.persistence.models import ModelFileError
+from lifelong.persistence.manifest import ModelFileError
 from lifelong.tables.frames import Column, Table, TableError, read_table
 from lifelong.tables.preparation import MOST_CATEGORIES, RAMPS, Preparation
 from lifelong.tasks.kinds import Kind, TaskError

@@ -17,7 +17,7 @@ from lifelong.estimator.classifier import LifelongClassifier
 from lifelong.estimator.regressor import LifelongRegressor
 from lifelong.evaluation.measure import is_model
 from lifelong.learners.registry import load_model
-from lifelong.persistence.models import ModelFileError
+from lifelong.persistence.manifest import ModelFileError
 from lifelong.records import TaskRecord
 from lifelong.tables.files import Writer, batches, sample, taken_out
 from lifelong.tables.frames import TableError, read_labels

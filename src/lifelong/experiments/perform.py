@@ -37,7 +37,7 @@ from lifelong.networks.layout import Architecture, NetworkError
 from lifelong.networks.sequential import convnet, mlp
 from lifelong.persistence.checkpoint import CheckpointError
 from lifelong.persistence.files import directory_lock, make_directory, replace_file
-from lifelong.persistence.models import ModelFileError
+from lifelong.persistence.manifest import ModelFileError
 from lifelong.tables import dataset as _own_tables  # noqa: F401 (registers the data set "table")
 from lifelong.tasks.datasets import load
 from lifelong.tasks.kinds import TaskError

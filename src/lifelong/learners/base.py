@@ -39,16 +39,9 @@ from lifelong.networks.layout import Architecture, NetworkError, Tensors
 from lifelong.networks.traced.precompute import precomputed
 from lifelong.persistence.checkpoint import Checkpoint
 from lifelong.persistence.files import digest_of
-from lifelong.persistence.models import (
-    Attached,
-    Contents,
-    Directory,
-    ModelFileError,
-    checksum,
-    not_finite,
-    read,
-    write,
-)
+from lifelong.persistence.loading import read
+from lifelong.persistence.manifest import ModelFileError
+from lifelong.persistence.models import Attached, Contents, Directory, checksum, not_finite, write
 from lifelong.records import BYTES, Capacity, TaskRecord
 from lifelong.tasks.examples import Examples, TensorExamples, part_of
 from lifelong.tasks.kinds import Array, Kind, TaskError

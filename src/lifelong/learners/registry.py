@@ -59,7 +59,7 @@ from lifelong.learners.den import DEN, Settings, variants
 from lifelong.looks import LOOKS, Look
 from lifelong.networks.layout import Architecture
 from lifelong.persistence.files import MOST, NOT_DECODED, read_file
-from lifelong.persistence.models import MANIFEST, ModelFileError
+from lifelong.persistence.manifest import MANIFEST, ModelFileError
 from lifelong.plugins import Registry
 from lifelong.training.budget import Budget, SettingError
 from lifelong.training.ranks import Parallel
