@@ -22,7 +22,8 @@ from lifelong.networks.surgery import (
     scatter,
     with_newcomers,
 )
-from lifelong.networks.traced.architecture import Traced, TracedData
+from lifelong.networks.traced.architecture import Traced
+from lifelong.networks.traced.data import TracedData
 from lifelong.networks.traced.program import Call, Named, Program, Size, Value
 from lifelong.networks.traced.rules import RULES, Rule, register_rule
 from lifelong.tasks.task import Task

@@ -24,7 +24,7 @@ from lifelong.networks.adapted import AdaptedData
 from lifelong.networks.growing import GrowingNetwork
 from lifelong.networks.layout import Architecture
 from lifelong.networks.sharing import Sharing
-from lifelong.networks.traced.architecture import TracedData
+from lifelong.networks.traced.data import TracedData
 from lifelong.persistence.manifest import MANIFEST, ModelFileError, read_manifest
 from lifelong.records import BYTES, Answers, StageRecord, TaskRecord
 from lifelong.tasks.kinds import TaskError

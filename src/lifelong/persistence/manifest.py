@@ -12,7 +12,7 @@ import msgspec
 
 from lifelong.networks.adapted import AdaptedData
 from lifelong.networks.sequential import Sequential
-from lifelong.networks.traced.architecture import TracedData
+from lifelong.networks.traced.data import TracedData
 from lifelong.persistence.files import (
     MOST,
     MOST_DIMS,

@@ -20,7 +20,8 @@ from lifelong.networks.sequential import (
     convnet,
     mlp,
 )
-from lifelong.networks.traced.architecture import Traced, TracedData, from_data
+from lifelong.networks.traced.architecture import Traced, from_data
+from lifelong.networks.traced.data import TracedData
 from lifelong.persistence.manifest import Manifest
 
 MOST_UNTRAINED = 64  # entries of a network that is kept as its seed, per byte of its file
