@@ -114,6 +114,17 @@ def test_what_can_be_tuned():
         tunable(["all"], "mnist-variaton")
 
 
+@pytest.mark.parametrize("data", ["permuted-mnist", "split-mnist"])
+def test_what_is_tuned_is_what_the_recipes_with_tuned_settings_run(tmp_path, data):
+    """Not a published set-up, whose settings, such as a mu of 0, are given."""
+    asked = Tuning(data, "paper", 1, (100,), 2, tmp_path)
+    for method in ("SI", "GPM", "DNN-EWC"):
+        recipe, entry = tune._places(data, "paper")[method]
+        assert recipe.tuned
+        assert not entry.changes
+        assert tune._Study(method, asked)  # begins with the defaults
+
+
 def test_growth_goes_on_as_it_began_in_the_capacity_of_a_trial(tmp_path, performed):
     chosen = tune.tune(["DNN-Progressive"], _tuning(tmp_path, trials=1), console=QUIET, command=str)
     trial = chosen["DNN-Progressive"].trials[0]

@@ -140,8 +140,8 @@ def _check_also(methods: Sequence[str], also: Sequence[Mapping[str, float]]) -> 
 
 
 def _places(data: str, size: Size) -> dict[str, tuple[Recipe, Entry]]:
-    """The first entry of each method in a recipe on this data."""
-    recipes = [named(size) for named in RECIPES.values()]
+    """The first entry of each method in a recipe on this data that uses what is chosen."""
+    recipes = [made for named in RECIPES.values() if (made := named(size)).tuned]
     names = list(dict.fromkeys(recipe.data.name for recipe in recipes))
     if data not in names:
         hint = did_you_mean(data, names)
