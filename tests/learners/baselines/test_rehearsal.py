@@ -197,6 +197,25 @@ def test_gpm_tells_of_inputs_whose_directions_cannot_be_found_and_keeps_what_it_
     learner.learn(second)
 
 
+def test_gpm_finds_directions_where_single_precision_fails(monkeypatch):
+    """As LAPACK does for thousands of inputs with few rows: most eigenvalues are zero."""
+    exact = torch.linalg.eigh
+
+    def fails(matrix):
+        if matrix.dtype == torch.float32:
+            raise torch.linalg.LinAlgError("it did not converge")
+        return exact(matrix)
+
+    rows = torch.randn(5, 40, generator=torch.Generator().manual_seed(0))
+    energy, nothing = rows.T @ rows, torch.zeros(40, 0)
+    expected = extended(nothing, energy, 1.0)
+    monkeypatch.setattr(torch.linalg, "eigh", fails)
+    found = extended(nothing, energy, 1.0)
+    assert found.dtype == torch.float32
+    assert found.shape == expected.shape == (40, 5)
+    torch.testing.assert_close(found @ found.T, expected @ expected.T, atol=1e-4, rtol=0)
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [

@@ -193,7 +193,7 @@ def _product(pairs: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
 def extended(basis: Tensor, energy: Tensor, share: float) -> Tensor:
     """The orthonormal directions with as few more as hold this share of the energy with them."""
     across = torch.eye(len(energy), device=energy.device) - basis @ basis.T
-    values, vectors = torch.linalg.eigh(across @ energy @ across)
+    values, vectors = _eigen(across @ energy @ across)
     values, vectors = values.flip(0).clamp_min(0), vectors.flip(1)
     total = energy.trace()
     held = (total - values.sum()).clamp_min(0) + torch.cat([values.new_zeros(1), values.cumsum(0)])
@@ -201,6 +201,17 @@ def extended(basis: Tensor, energy: Tensor, share: float) -> Tensor:
     more = min(int(needed.sum()), len(energy) - basis.shape[1])
     found: Tensor = torch.linalg.qr(torch.cat([basis, vectors[:, :more]], dim=1)).Q
     return found.contiguous()
+
+
+def _eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues and eigenvectors; in double precision where single does not converge, as for the
+    thousands of inputs of a layer after convolutions, most of whose eigenvalues are zero.
+    """
+    try:
+        values, vectors = torch.linalg.eigh(matrix)
+    except torch.linalg.LinAlgError:
+        values, vectors = torch.linalg.eigh(matrix.double())
+    return values.to(matrix), vectors.to(matrix)
 
 
 def _weight_and_bias(tensors: Tensors, layer: str) -> list[Tensor]:
