@@ -140,6 +140,11 @@ def test_hat_needs_units():
         METHODS["HAT"].make(adapt(odd(), inputs(4)), budget=BUDGET)
 
 
+def test_gpm_needs_a_module_whose_calls_are_known():
+    with pytest.raises(NetworkError, match=r"not tell \(Adapted\): .* Use grow instead of adapt"):
+        METHODS["GPM"].make(adapt(odd(), inputs(4)), budget=BUDGET)
+
+
 def test_frozen_parts_never_change():
     module = odd()
     adapted = adapt(module, inputs(4), frozen=["stem", "norm"])

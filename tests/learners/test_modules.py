@@ -9,6 +9,7 @@ from functools import cache
 import msgspec
 import pytest
 import torch
+from torch import nn
 
 from builders import answers, contents, quick, random, same, small_mlp
 from lifelong import DEN, Kind, Task, grow
@@ -21,7 +22,8 @@ from lifelong.learners.den.split import drifts
 from lifelong.learners.registry import METHODS
 from lifelong.networks.growing import Network, first_network
 from lifelong.networks.initial import uniform
-from lifelong.networks.layout import HEAD, INPUTS, NetworkError, put
+from lifelong.networks.layout import HEAD, INPUTS, put
+from lifelong.networks.sequential import mlp
 from lifelong.networks.surgery import append_units, newer_units, older_units
 from lifelong.networks.traced.architecture import Traced
 from lifelong.persistence.checkpoint import Checkpoint
@@ -339,7 +341,7 @@ def test_a_traced_module_from_a_file_is_checked(change, told, tmp_path):
         DEN.load(tmp_path)
 
 
-FAMILY = ("LPF", "LwF", "ER", "PackNet", "Piggyback", "SupSup", "WSN", "HAT", "LoRA", "APD")
+FAMILY = ("LPF", "LwF", "ER", "GPM", "PackNet", "Piggyback", "SupSup", "WSN", "HAT", "LoRA", "APD")
 KEEPS_ALL = ("LPF", "PackNet", "Piggyback", "SupSup", "WSN", "HAT", "LoRA")
 
 
@@ -362,7 +364,7 @@ def test_the_family_takes_a_module(method, name, tmp_path):
     assert same(contents(again), contents(learner))
 
 
-@pytest.mark.parametrize("method", ["LwF", "ER"])
+@pytest.mark.parametrize("method", ["LwF", "ER", "GPM"])
 def test_one_head_and_statistics_of_each_task(method):
     learner = METHODS[method].make(fresh("mobile"), budget=BRIEF, changes={"heads": "one"})
     taught(learner, "mobile")
@@ -384,9 +386,114 @@ def test_a_linear_probe_keeps_the_statistics_of_its_frozen_network():
     assert not torch.equal(one[HEAD[0]], two[HEAD[0]])
 
 
-def test_gpm_says_which_networks_it_takes():
-    with pytest.raises(NetworkError, match="only mlp, convnet and alexnet tell it"):
-        METHODS["GPM"].make(fresh("mobile"), budget=BRIEF)
+def gpm(name, tasks, **changes):
+    """A learner that has learned so many tasks, the first one of few rows: they leave directions in
+    which steps may go.
+    """
+    longer = dataclasses.replace(BRIEF, steps=24, patience=6)
+    learner = METHODS["GPM"].make(fresh(name), budget=longer, changes=changes)
+    for number in range(1, tasks + 1):
+        learner.learn(task(name, number, rows=6 if number == 1 else 24))
+    return learner
+
+
+@pytest.mark.parametrize("heads", ["own", "one"])
+@pytest.mark.parametrize("name", ["resnet", "mobile", "vit", "text"])
+def test_gpm_keeps_what_each_layer_of_a_module_computes_along_earlier_directions(name, heads):
+    learner = gpm(name, 1, threshold=0.9, heads=heads)
+    readers, memory = fresh(name).readers, learner.network.memory
+    before = dict(learner.network.shared)
+    learner.learn(task(name, 2))
+    after = learner.network.shared
+    moved = {n for n in before if not torch.equal(before[n], after[n])}
+    projected = {n for pair in readers.items() for n in pair if n in before}
+    assert moved
+    assert moved <= projected
+    for weight, bias in readers.items():
+        if weight not in before:  # the head of each task
+            continue
+        parts = [n for n in (weight, bias) if n is not None]
+        one, two = (
+            torch.cat([tensors[n].reshape(len(tensors[n]), -1) for n in parts], dim=1)
+            for tensors in (before, after)
+        )
+        kept = memory[f"own/{weight.removesuffix('.weight')}"]
+        torch.testing.assert_close(two @ kept, one @ kept, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["resnet", "mobile", "dense", "vit", "text"])
+def test_gpm_keeps_the_answers_of_a_module_that_fine_tuning_forgets(name):
+    first, second = task(name, 1, rows=6), task(name, 2)
+    moved = {}
+    for method, changes in (("GPM", {"threshold": 0.999}), ("DNN", {})):
+        learner = METHODS[method].make(fresh(name), budget=BRIEF, changes=changes)
+        learner.learn(first)
+        before = learner.decision_function(first.train.x, task="task 1")
+        learner.learn(second)
+        after = learner.decision_function(first.train.x, task="task 1")
+        moved[method] = float((after - before).abs().max())
+    assert moved["GPM"] < 0.1 * moved["DNN"]
+
+
+def test_gpm_on_a_module_as_on_the_same_network():
+    """Directions of a traced module are those of a chain of the same layers and weights."""
+    chain = mlp(6, [10, 7])
+    layers = (nn.Linear(6, 10), nn.ReLU(), nn.Linear(10, 7), nn.ReLU(), nn.Linear(7, 3))
+    traced_chain = grow(nn.Sequential(*layers), torch.randn(3, 6), head="4")
+    one, two = (
+        taught(METHODS["GPM"].make(network, budget=BRIEF), "mlp")
+        for network in (chain, traced_chain)
+    )
+    for layer, named in (("hidden1", "0"), ("hidden2", "2")):
+        for part in ("weight", "bias"):
+            wanted = one.network.shared[f"{layer}.{part}"]
+            torch.testing.assert_close(two.network.shared[f"{named}.{part}"], wanted)
+        wanted, found = one.network.memory[f"own/{layer}"], two.network.memory[f"own/{named}"]
+        torch.testing.assert_close(found @ found.T, wanted @ wanted.T, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("adam", ["anew", "carried"])
+def test_gpm_resumes_on_a_module_to_the_bit(adam, tmp_path, monkeypatch):
+    monkeypatch.setattr("lifelong.persistence.checkpoint.APART", 0)
+    gpm("mobile", 1, adam=adam).save(tmp_path / "1")
+    whole, killed, again = (METHODS["GPM"].learner.load(tmp_path / "1") for _ in range(3))
+    whole.learn(task("mobile", 2))
+    keep = Checkpoint.keep
+
+    def keep_and_break(self, snapshot):
+        keep(self, snapshot)
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Checkpoint, "keep", keep_and_break)
+        with pytest.raises(Killed):
+            killed.learn(task("mobile", 2), checkpoint=tmp_path / "2")
+    again.learn(task("mobile", 2), checkpoint=tmp_path / "2")
+    assert same(contents(again), contents(whole))
+
+
+@pytest.mark.parametrize("harm", [lambda basis: basis[1:].contiguous(), lambda _: None])
+def test_gpm_refuses_a_saved_module_without_its_directions(harm, tmp_path):
+    learner, layer = gpm("text", 1), "encoder.layers.0.self_attn.in_proj_weight"
+    memory = {**learner.network.memory}
+    harmed = harm(memory.pop(f"own/{layer}"))
+    if harmed is not None:
+        memory[f"own/{layer}"] = harmed
+    network = dataclasses.replace(learner.network, memory=memory)
+    learner._learned = dataclasses.replace(learner._learned, network=network)
+    learner.save(tmp_path)
+    with pytest.raises(ModelFileError, match=f"as directions of {layer}, not 9 rows"):
+        METHODS["GPM"].learner.load(tmp_path)
+
+
+def test_gpm_behind_a_frozen_backbone_and_in_any_memory_format():
+    module = copy.deepcopy(module_of("convnet")).to(memory_format=torch.channels_last)
+    example = ZOO["convnet"].inputs(3)
+    frozen = grow(module, example, head="9", frozen=["0", "3"])
+    whole = grow(module, example, head="9", pretrained=True)
+    for architecture, layers in ((frozen, {"own/6"}), (whole, {"own/0", "own/3", "own/6"})):
+        learner = taught(METHODS["GPM"].make(architecture, budget=BRIEF), "convnet")
+        assert set(learner.network.memory) == layers
 
 
 @pytest.mark.parametrize("name", ["mobile", "text"])

@@ -6,7 +6,7 @@ declarations, so they work for any layer that declares its tensors.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Literal, Protocol, TypeAlias, final, runtime_checkable
 
@@ -310,6 +310,26 @@ class Normalising(Architecture, Protocol):
     ) -> Tensor:
         """Features in training mode, with the units that `held` marks, by the name of a statistic,
         normalised as in evaluation mode. Their statistics stay as they are.
+        """
+        ...
+
+
+@runtime_checkable
+class KnownInputs(Architecture, Protocol):
+    """An architecture that tells what its weights are multiplied with. Optional, as above."""
+
+    @property
+    def readers(self) -> Mapping[str, str | None]:
+        """The weights whose inputs are known, each with the bias that is added to its products, if
+        any; the head is one of them. Of such a weight, what it is multiplied with is all that its
+        network does with it.
+        """
+        ...
+
+    def show_inputs(self, tensors: Tensors, x: Tensor, see: Callable[[str, Tensor], None]) -> None:
+        """Call `see` with the name of each such weight and its inputs in evaluation mode: one row
+        for each row of x, and for each position or token, with as many columns as one unit has
+        weights. A weight that is used several times is shown several times.
         """
         ...
 

@@ -5,7 +5,7 @@ Layers compute with tensors of any width, so growth needs no code here.
 
 import math
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TypeAlias, final
 
@@ -161,6 +161,21 @@ class Sequential(msgspec.Struct, frozen=True, dict=True):
         found = apply_head(x, tensors)
         outputs["head"] = found if found.requires_grad else found.requires_grad_()
         return inputs, outputs
+
+    @cached_property
+    def readers(self) -> dict[str, str | None]:
+        """Every weight, with the bias of its layer, if any."""
+        hidden: dict[str, str | None] = {
+            f"{layer.name}.weight": f"{layer.name}.bias" if layer.bias else None
+            for layer in _with_weights(self.layers)
+        }
+        return {**hidden, HEAD[0]: HEAD[1]}
+
+    def show_inputs(self, tensors: Tensors, x: Tensor, see: Callable[[str, Tensor], None]) -> None:
+        """As `traced` tells them, with one row per position."""
+        inputs, _ = self.traced(tensors, x)
+        for seen, weight, _ in inputs.values():
+            see(weight, seen if seen.ndim == 2 else seen.transpose(1, 2).flatten(0, 1))
 
     @cached_property
     def _second(self) -> int:

@@ -145,7 +145,7 @@ def test_projected_steps_are_what_lies_across_the_directions(inputs, kept, biase
     tensors = dict(zip(names, before.clone().split([inputs, 1][: 1 + biased], dim=1), strict=False))
     if biased:
         tensors["layer.bias"] = tensors["layer.bias"][:, 0]
-    hook = Projection({"layer": basis})
+    hook = Projection({tuple(tensors): basis})
     for step in steps:
         hook.before_step(tensors)
         tensors["layer.weight"] += step[:, :inputs]

@@ -6,11 +6,17 @@ for inputs along these directions stays.
 
 Departs from the paper: not the gradient is projected but the step, which is the same for SGD and
 holds for Adam too; and biases, if any, take part, as weights of an input that is always 1.
+
+A network must tell what its weights are multiplied with (`KnownInputs`), as `mlp`, `convnet`,
+`alexnet` and those made by `grow` do. Whatever else tasks share stays as the first task left it,
+since its effect on earlier tasks is not known: scales and shifts of normalisations, embeddings,
+convolutions in groups. Running statistics are each task's own, so what earlier tasks compute behind
+a batch normalisation stays too.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, TypeAlias, final
 
 import torch
 from torch import Tensor
@@ -18,13 +24,13 @@ from torch import Tensor
 from lifelong.learners.baselines.sequential import MethodMemory, SequentialLearner, TaskOutcome
 from lifelong.learners.baselines.settings import SequentialSettings
 from lifelong.networks.growing import OWN, Network
-from lifelong.networks.layout import Architecture, NetworkError, Tensors
-from lifelong.networks.sequential import Sequential
+from lifelong.networks.layout import Architecture, KnownInputs, NetworkError, Tensors, trainable
 from lifelong.tasks.examples import Examples, whole_of
 from lifelong.training.budget import require
 
 _SMALLEST = 1e-7  # share of the energy below which a direction is rounding
 _CHUNK = 64  # rows at once: a convolution's inputs are unfolded
+_Layer: TypeAlias = tuple[str, ...]  # names of a weight, and of its bias if it has one
 
 
 @final
@@ -58,52 +64,59 @@ class GPM(SequentialLearner[GPMSettings]):
     settings_type = GPMSettings
 
     def _require_fit(self, architecture: Architecture) -> None:
-        if not isinstance(architecture, Sequential):
+        if not isinstance(architecture, KnownInputs):
             raise NetworkError(
-                "GPM keeps the directions of each layer's inputs, which only mlp, convnet and "
-                "alexnet tell it, and does not know what normalisation does to them: give it one "
-                "of these, or take another method"
+                "GPM keeps the directions of each layer's inputs, which this network does not tell "
+                f"({type(architecture).__name__}): mlp, convnet, alexnet and networks made by "
+                "`lifelong.grow` do, those made by `lifelong.adapt` do not. Use grow instead of "
+                "adapt, or another method"
             )
 
     @property
-    def _sequential(self) -> Sequential:
+    def _architecture(self) -> KnownInputs:
         architecture = self.network.architecture
-        assert isinstance(architecture, Sequential)  # as `_require_fit` has seen to
+        assert isinstance(architecture, KnownInputs)  # as `_require_fit` has seen to
         return architecture
 
+    def _held(self) -> Collection[str]:
+        if not self.network.tasks:
+            return ()
+        projected = {name for layer in self._layers() for name in layer}
+        moved = trainable(self._architecture.layout.tensors)
+        return [name for name in moved if name not in {*projected, *self._own()}]
+
     def _hook(self, start: Tensors) -> "Projection | None":
-        return Projection(self._bases(start)) if self.network.tasks else None
+        del start
+        if not self.network.tasks:
+            return None
+        memory = self.network.memory
+        return Projection({layer: memory[_basis(layer)] for layer in self._layers()})
 
     def _require_usable(self) -> None:
         super()._require_usable()
         if not self.network.tasks:
             return
-        network = self.network.as_of(1)
-        for layer, inputs in self._layers(network.tensors):
-            basis = self.network.memory.get(_basis(layer))
+        tensors = self.network.as_of(1).tensors
+        for layer in self._layers():
+            basis, inputs = self.network.memory.get(_basis(layer)), _inputs(tensors, layer)
             if basis is None or basis.ndim != 2 or len(basis) != inputs:
                 came = "nothing" if basis is None else tuple(basis.shape)
-                raise NetworkError(f"it has {came} as directions of {layer}, not {inputs} rows")
+                name = _basis(layer).removeprefix(OWN)
+                raise NetworkError(f"it has {came} as directions of {name}, not {inputs} rows")
 
-    def _layers(self, tensors: Tensors) -> Iterator[tuple[str, int]]:
-        """The layers that tasks share, each with its number of inputs, one for a bias too."""
-        for name, tensor in tensors.items():
-            if name.endswith(".weight") and name not in self._own():
-                layer = name.removesuffix(".weight")
-                yield layer, tensor[0].numel() + (f"{layer}.bias" in tensors)
-
-    def _bases(self, tensors: Tensors) -> dict[str, Tensor]:
-        return {layer: self.network.memory[_basis(layer)] for layer, _ in self._layers(tensors)}
+    def _layers(self) -> Iterator[_Layer]:
+        """The layers that tasks share and whose inputs are known."""
+        for weight, bias in self._architecture.readers.items():
+            if weight not in self._own():
+                yield (weight,) if bias is None else (weight, bias)
 
     def _keep(self, outcome: TaskOutcome) -> MethodMemory:
         before = outcome.before
         share = min(1.0, self.settings.threshold + self.settings.increase * len(before.tasks))
         energies = self._energies(outcome.network, outcome.train, outcome.generator)
         memory = {
-            _basis(layer): extended(
-                before.memory.get(_basis(layer), energy.new_zeros(len(energy), 0)), energy, share
-            )
-            for layer, energy in energies.items()
+            name: extended(before.memory.get(name, energy.new_zeros(len(energy), 0)), energy, share)
+            for name, energy in energies.items()
         }
         return MethodMemory(outcome.shared, memory)
 
@@ -111,29 +124,35 @@ class GPM(SequentialLearner[GPMSettings]):
         self, network: Network, rows: Examples, generator: torch.Generator
     ) -> dict[str, Tensor]:
         """Per shared layer, the sum of the outer products of its inputs, with a 1 for a bias."""
-        layers = dict(self._layers(network.tensors))
-        sums = {n: torch.zeros(size, size, device=self.device) for n, size in layers.items()}
+        layers = {layer[0]: layer for layer in self._layers()}
+        sizes = {weight: _inputs(network.tensors, layer) for weight, layer in layers.items()}
+        sums = {w: torch.zeros(size, size, device=self.device) for w, size in sizes.items()}
+
+        def see(weight: str, seen: Tensor) -> None:
+            if weight not in sums:
+                return
+            if len(layers[weight]) > 1:
+                seen = torch.cat([seen, seen.new_ones(len(seen), 1)], dim=1)
+            sums[weight] += seen.T @ seen
+
         left = self.settings.samples
         # So few that each of several processes takes all of them.
         for x, _ in whole_of(rows).batches(min(_CHUNK, left), generator):
-            inputs, _ = self._sequential.traced(network.tensors, x[:left])
-            for layer, total in sums.items():
-                seen, _, bias = inputs[layer]
-                seen = seen if seen.ndim == 2 else seen.transpose(1, 2).flatten(0, 1)
-                if bias is not None:
-                    seen = torch.cat([seen, seen.new_ones(len(seen), 1)], dim=1)
-                total += seen.T @ seen
+            self._architecture.show_inputs(network.tensors, x[:left], see)
             left -= len(x)
             if left <= 0:
                 break
-        return sums
+        return {_basis(layers[weight]): total for weight, total in sums.items()}
 
 
 @final
 class Projection:
-    """Takes from each step what lies along kept directions: a hook of the training."""
+    """Takes from each step what lies along kept directions: a hook of the training.
 
-    def __init__(self, bases: Tensors) -> None:
+    The directions are by the names of a weight and, if it has one, its bias.
+    """
+
+    def __init__(self, bases: Mapping[_Layer, Tensor]) -> None:
         self._bases = {layer: _Directions(basis) for layer, basis in bases.items()}
 
     def state(self) -> dict[str, Tensor]:
@@ -141,11 +160,11 @@ class Projection:
 
     def before_step(self, tensors: Tensors) -> None:
         for layer, directions in self._bases.items():
-            directions.hold(_weight_and_bias(tensors, layer))
+            directions.hold(_matrices(tensors, layer))
 
     def after_step(self, tensors: Tensors) -> None:
         for layer, directions in self._bases.items():
-            directions.project(_weight_and_bias(tensors, layer))
+            directions.project(_matrices(tensors, layer))
 
 
 @final
@@ -214,11 +233,16 @@ def _eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
     return values.to(matrix), vectors.to(matrix)
 
 
-def _weight_and_bias(tensors: Tensors, layer: str) -> list[Tensor]:
+def _matrices(tensors: Tensors, layer: _Layer) -> list[Tensor]:
     """Weight of a layer, and bias if it has one, as matrices with a row for each unit: views."""
-    names = [name for name in (f"{layer}.weight", f"{layer}.bias") if name in tensors]
-    return [tensors[name].detach().view(len(tensors[name]), -1) for name in names]
+    return [tensors[name].detach().view(len(tensors[name]), -1) for name in layer]
 
 
-def _basis(layer: str) -> str:
-    return f"{OWN}{layer}"
+def _inputs(tensors: Tensors, layer: _Layer) -> int:
+    """Numbers that each unit of a layer is multiplied with, one for its bias too."""
+    return sum(tensors[name].shape[1:].numel() for name in layer)
+
+
+def _basis(layer: _Layer) -> str:
+    """Name of the directions in the memory."""
+    return f"{OWN}{layer[0].removesuffix('.weight')}"

@@ -4,7 +4,7 @@ Each method adds its own defence against forgetting: penalties while a task is l
 of it afterwards.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar, final
 
@@ -106,6 +106,10 @@ class SequentialLearner(Learner[S]):
         del start
         return None
 
+    def _held(self) -> Collection[str]:
+        """Names of the shared tensors that do not move while the next task is learned."""
+        return ()
+
     def _objectives(
         self, task: Task, train: Examples, valid: Examples, generator: torch.Generator
     ) -> Sequence[TaskObjective]:
@@ -139,9 +143,8 @@ class SequentialLearner(Learner[S]):
         known = self.network
         self._refuse_other_outputs(task)
         start = self._network(task, generator)
-        movable = dict.fromkeys(
-            n for n in start.tensors if n not in known.architecture.layout.buffers
-        )
+        still = {*known.architecture.layout.buffers, *self._held()}
+        movable = dict.fromkeys(n for n in start.tensors if n not in still)
         hook = self._hook(start.only(movable))
         train, valid = (to_device(rows, self.device) for rows in (task.train, task.valid))
         tensors = {**start.tensors, **self._retrained(known)}

@@ -5,7 +5,7 @@ its operations, and every size is rewritten in terms of widths. The result compu
 does, from named tensors of any width, and is plain data. It proves itself on the example.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, final
@@ -23,6 +23,7 @@ from lifelong.networks.layout import (
     Tensors,
     Widths,
     put,
+    trainable,
 )
 from lifelong.networks.nn_modules import identity, require_module
 from lifelong.networks.surgery import append_units, newer_units
@@ -36,6 +37,7 @@ from lifelong.networks.traced.program import (
     Runner,
     Value,
 )
+from lifelong.networks.traced.reading import readers_in, shown
 from lifelong.networks.traced.trace import Mode, Tracer, in_mode, require_runnable
 
 TOLERANCE = 1e-4  # of the largest output: rounding of float32 over many layers
@@ -109,6 +111,26 @@ class Traced:
         pairs = {w: s for w, s in found.items() if w in known and s in known}
         return {weight: scale for weight, scale in pairs.items() if known[weight].out == 0}
 
+    @cached_property
+    def readers(self) -> dict[str, str | None]:
+        """Weights of linear layers and convolutions without groups, and of the head."""
+        groups, moved = self.layout.groups, trainable(self.layout.tensors)
+        shapes = {name: self.layout.shape(name, groups, 1) for name in moved}
+        return {**readers_in(self.data.evaluation, shapes), HEAD[0]: HEAD[1]}
+
+    def show_inputs(self, tensors: Tensors, x: Tensor, see: Callable[[str, Tensor], None]) -> None:
+        """Shown when they are computed, so that those of one call are held at a time."""
+        program, x = self._evaluation_from(x)
+        runner = Runner(program, self.constants, shown(program, self.readers, see))
+        with torch.no_grad():
+            see(HEAD[0], runner(tensors, x))
+
+    def _evaluation_from(self, x: Tensor) -> tuple[Program, Tensor]:
+        """The program for these inputs, or for what frozen parts have computed from inputs."""
+        if self._frozen is not None and tuple(x.shape[1:]) == self._frozen.shape:
+            return self._frozen.evaluation, x
+        return self.data.evaluation, self._typed(x)
+
     def _typed(self, x: Tensor) -> Tensor:
         return x if self.data.dtype == "float32" else x.to(getattr(torch, self.data.dtype))
 
@@ -152,7 +174,7 @@ class Traced:
         if shape == self.layout.inputs:  # inputs and what was computed from them look the same
             return None
         runners = {mode: Runner(program, self.constants) for mode, program in rest.items()}
-        return _Frozen(Runner(first, self.constants), runners, shape)
+        return _Frozen(Runner(first, self.constants), runners, rest["evaluation"], shape)
 
     def multiply_adds(self, tensors: Tensors) -> int:
         widths = {
@@ -183,10 +205,13 @@ class Traced:
 @final
 @dataclass(frozen=True, eq=False)
 class _Frozen:
-    """A program in two parts; `shape` is that of a row between them."""
+    """A program in two parts; `shape` is that of a row between them, and `evaluation` the second
+    part in evaluation mode.
+    """
 
     first: Runner
     rest: dict[Mode, Runner]
+    evaluation: Program
     shape: tuple[int, ...]
 
 

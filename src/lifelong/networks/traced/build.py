@@ -461,5 +461,8 @@ def _of_rows(node: Node) -> Atom:
 
 
 def tensors_at(names: Sequence[str], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies of these tensors."""
-    return {name: tensors[name].detach().clone() for name in names}
+    """Copies of these tensors, contiguous as from a file, whatever a module's memory format is:
+    rounding and views depend on it.
+    """
+    plain = torch.contiguous_format
+    return {name: tensors[name].detach().clone(memory_format=plain) for name in names}

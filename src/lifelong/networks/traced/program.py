@@ -8,7 +8,7 @@ tensor, or a size in terms of the widths.
 import math
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, final
@@ -79,6 +79,7 @@ class Word(msgspec.Struct, frozen=True, tag="word"):
 DEVICE = Word("device", "")
 BATCH_NORM = "aten.batch_norm.default"
 NOTHING: Mapping[str, Tensor] = MappingProxyType({})
+NO_FUNCTIONS: Mapping[int, Callable[..., Any]] = MappingProxyType({})
 Atom: TypeAlias = bool | int | float | str | Value | Named | Size | Word | None
 Argument: TypeAlias = Atom | list[Atom]
 
@@ -222,7 +223,13 @@ class _Step:
 class Runner:
     """Runs a program, which is prepared once."""
 
-    def __init__(self, program: Program, constants: Tensors) -> None:
+    def __init__(
+        self,
+        program: Program,
+        constants: Tensors,
+        instead: Mapping[int, Callable[..., Any]] = NO_FUNCTIONS,
+    ) -> None:
+        """`instead` has, by the number of a call, a function to call in place of its operation."""
         self._result, self._count = program.result, len(program.calls) + 1
         self._constants = constants
         self._by_device: dict[torch.device, Tensors] = {}
@@ -235,6 +242,8 @@ class Runner:
             self._step(call, tuple(done.get(number, ())))
             for number, call in enumerate(program.calls, 1)
         ]
+        for number, function in instead.items():
+            self._steps[number - 1] = replace(self._steps[number - 1], function=function)
 
     def __call__(
         self,
