@@ -22,7 +22,13 @@ from builders import (
     task_for,
 )
 from lifelong.learners.den import DEN
-from lifelong.learners.den.by_need import FROM_LAST, FROM_ROOT, constant_loss, share_of_mu
+from lifelong.learners.den.by_need import (
+    FROM_LAST,
+    FROM_ROOT,
+    constant_loss,
+    share_of_mu,
+    sizes_at,
+)
 from lifelong.learners.den.retrain import selective_retraining
 from lifelong.learners.den.split_weights import Patching
 from lifelong.learners.den.task_training import TaskTraining
@@ -134,6 +140,12 @@ def test_bytes_without_a_price_are_taken_and_dear_ones_are_not():
         for price in (0.0, 1.0, 1000.0)
     ]
     assert sizes[0] > sizes[1] > sizes[2]
+
+
+def test_larger_patches_are_tried_where_bytes_are_cheap():
+    assert max(sizes_at(DEN.settings_type().price)) == 0.16
+    largest = [max(sizes_at(price)) for price in (0.0, 0.03, 0.08, 0.15, 3.0)]
+    assert largest == [0.64, 0.64, 0.32, 0.16, 0.16]
 
 
 def test_both_starts_are_tried_as_often_as_the_tasks_double():

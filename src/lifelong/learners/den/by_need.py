@@ -32,7 +32,10 @@ from lifelong.tasks.kinds import Kind
 from lifelong.training.budget import Budget
 from lifelong.training.losses import loss_of
 
-SIZES = (0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16)  # of a patch, as shares of the base network
+# Of a patch, as shares of the base network. Beyond 0.16 the loss falls so little that larger ones
+# are tried only where bytes are cheap: up to this product of price and size.
+SIZES = (0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
+USUAL, DEAREST = 0.16, 0.03
 # The search for a size begins with that of the task before; with this one if it overwrote nothing.
 # Task 1 overwrites all of the untrained network, so that task 2 begins with the largest.
 FIRST_SIZE = 0.04
@@ -50,6 +53,12 @@ def share_of_mu(records: Sequence[TaskRecord]) -> float:
     """The share of mu that was best for the first task."""
     chosen = records[0].stages[-1].name if records and records[0].stages else ""
     return next((share for share in SHARES if first_stage(share) == chosen), 1.0)
+
+
+def sizes_at(price: float) -> tuple[float, ...]:
+    """Sizes of patches that are tried at this price."""
+    most = max(USUAL, DEAREST / price if price else 1.0)
+    return tuple(size for size in SIZES if size <= most)
 
 
 def growth_by_need(known: GrowingNetwork, training: TaskTraining) -> Draft:
@@ -163,7 +172,8 @@ class _Needs:
         Each is trained shortly.
         """
         moved = sum(int((change > 0).sum()) for change in patching.changes.values())
-        sizes = [size for size in SIZES if size * patching.base < moved] or [SIZES[0]]
+        sizes = [s for s in sizes_at(self.training.settings.price) if s * patching.base < moved]
+        sizes = sizes or [SIZES[0]]
         wanted = self._last_size(patching.base)
         begin = min(range(len(sizes)), key=lambda place: abs(math.log(sizes[place] / wanted)))
         tried = [self._attempt(patching, sizes[begin])]
