@@ -30,6 +30,8 @@ def resnet_cifar100(size: Size) -> Recipe:
             Entry("DNN-EWC"),
             Entry("DEN", changes=_GROWING),
             Entry("DNN-Progressive", CAPACITY, changes={"width": 1.0}),
+            # With more bytes, of the same order as DEN's here.
+            Entry("DEN-auto", CAPACITY, changes={"price": 0.03}),
         ),
     )
 
