@@ -162,6 +162,24 @@ def test_a_trial_as_large_as_the_defaults_is_a_candidate(tmp_path, performed, mo
     del performed
 
 
+@pytest.mark.parametrize(("method", "size"), [("DEN-W", 1.9), ("DEN (paper)", 1.7)])
+def test_the_paper_has_its_capacity_whatever_its_defaults_need(
+    tmp_path, performed, monkeypatch, method, size
+):
+    one = _tuning(tmp_path, trials=1)
+    monkeypatch.setattr(tune._Study, "_projected", lambda *_: size)
+    chosen = tune.tune([method], one, console=QUIET, command=str)
+    assert chosen[method].trials[0].feasible
+    del performed
+
+
+def test_a_tuning_without_a_candidate_says_why(tmp_path, performed, monkeypatch):
+    monkeypatch.setattr(tune._Study, "_projected", lambda *_: 1.9)
+    with pytest.raises(TuningError, match=r"no trial of DEN .paper. ended .* capacity of 1\.8"):
+        tune.tune(["DEN (paper)"], _tuning(tmp_path, trials=1), console=QUIET, command=str)
+    del performed
+
+
 def test_shared_trials_choose_what_one_process_chooses(tmp_path, performed):
     given = {"console": QUIET, "command": str}
     alone = tune.tune(["DNN-EWC"], _tuning(tmp_path / "alone"), **given)  # type: ignore[arg-type]

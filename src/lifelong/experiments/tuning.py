@@ -37,7 +37,11 @@ if TYPE_CHECKING:
 REPORTED = 100  # seeds below this are for reporting
 # Times the base network's bytes, unless the defaults need more or the recipe sets the growth.
 CEILING = 1.4
-GROWING = ("DEN", "DEN-Dynamic")  # their growth depends on what is tuned
+# Their growth depends on what is tuned. The last has the paper's capacity, whatever its defaults
+# need: the share of a network per task's at which the paper's DEN matches that, times the tasks.
+GROWING = ("DEN", "DEN-Dynamic", "DEN-W", "DEN (paper)")
+PAPERS = {"cifar-100": 6.03, "awa": 5.95, "features:animals50/features.npz": 5.95}
+PAPERS_LEAST = 1.8  # on MNIST-Variation, and where the paper says nothing
 WAIT = 1.0  # seconds until trials of other processes are looked at again
 LOST = timedelta(minutes=2)  # after which a trial without settings is given up
 
@@ -231,7 +235,10 @@ class _Study:
         trials = [self._outcome(each) for each in self._trials() if each.state.is_finished()]
         candidates = [trial for trial in trials if trial.feasible]
         if not candidates:
-            raise TuningError(f"every trial of {self.method} failed; see {self.tuning.out}/failed")
+            raise TuningError(
+                f"no trial of {self.method} ended with at most a capacity of {self._ceiling():g}; "
+                f"see {self.tuning.out}/failed, or take more trials"
+            )
         best = max(candidates, key=lambda trial: trial.auroc)
         return Choice(
             settings=best.settings,
@@ -325,6 +332,8 @@ class _Study:
         """The capacity that a trial may reach, so that none wins by its size alone."""
         if not self._limited:
             return math.inf
+        if self.method == "DEN (paper)":
+            return PAPERS.get(self.tuning.data, PAPERS_LEAST)
         defaults = self._measured(self._trials()[0])
         return CEILING if defaults is None else max(CEILING, defaults[1])
 
