@@ -212,6 +212,133 @@ def test_an_average_over_all_batches_is_refused():
         adapt(module, inputs(4))
 
 
+class Average(nn.Module):
+    """Subtracts a running average of its own making, in place or by a new tensor."""
+
+    def __init__(self, in_place=True):
+        super().__init__()
+        self.stem, self.fc, self.in_place = nn.Linear(5, 6), nn.Linear(6, 3), in_place
+        self.register_buffer("average", torch.zeros(6))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x):
+        x = self.stem(x)
+        if self.training:
+            new = 0.9 * self.average + 0.1 * x.detach().mean(0)
+            self.average = self.average.copy_(new) if self.in_place else new
+            self.calls += 1
+        return self.fc(torch.relu(x - self.average))
+
+
+def _spectral():
+    stem = nn.utils.parametrizations.spectral_norm(nn.Linear(5, 6))
+    return nn.Sequential(stem, nn.ReLU(), nn.Linear(6, 3))
+
+
+@pytest.mark.parametrize(
+    ("make", "head", "statistics"),
+    [
+        (Average, "fc", {"average"}),
+        (lambda: Average(in_place=False), "fc", {"average"}),
+        (_spectral, "2", {f"0.parametrizations.weight.0.{name}" for name in ("_u", "_v")}),
+    ],
+)
+def test_what_a_module_writes_in_training_belongs_to_the_task(make, head, statistics, tmp_path):
+    adapted = adapt(make(), inputs(4), head=head)
+    assert set(adapted.layout.task_owned) == {*HEAD, *statistics}
+    before = {n: t.clone() for n, t in adapted.constants.items()}
+    learner = METHODS["DEN-auto"].make(adapted, budget=BUDGET)
+    learner.learn(task(1))
+    first = answers(learner, inputs(5))["task 1"]
+    learner.learn(task(2))
+    assert torch.equal(answers(learner, inputs(5))["task 1"], first)
+    assert same(dict(adapted.constants), before)
+    own = [one.private for one in learner.network.tasks]
+    assert all(not torch.equal(own[0][name], adapted.start[name]) for name in statistics)
+    learner.save(tmp_path)
+    again = DEN.load(tmp_path, module=make())
+    assert same(answers(again, inputs(5)), answers(learner, inputs(5)))
+
+
+class Counting(nn.Module):
+    """Writes into a buffer whenever it is called."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.fc = nn.Linear(5, 6), nn.Linear(6, 3)
+        self.register_buffer("calls", torch.zeros(6))
+
+    def forward(self, x):
+        self.calls += 1
+        return self.fc(torch.relu(self.stem(x)) * self.calls)
+
+
+def test_a_module_that_writes_in_evaluation_mode_is_refused():
+    with pytest.raises(NetworkError, match="writes into calls in evaluation mode"):
+        adapt(Counting(), inputs(4))
+
+
+class Beside(nn.Module):
+    """Returns something else beside its head, in training mode only."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.fc = nn.Linear(5, 6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        x = self.stem(x)
+        return (self.fc(x), x) if self.training else self.fc(x)
+
+
+def test_a_module_with_more_outputs_in_training_mode_is_refused():
+    with pytest.raises(NetworkError, match="in training mode too, one tensor"):
+        adapt(Beside(), inputs(4))
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated:FutureWarning")
+def test_a_module_that_cannot_be_copied_is_refused_with_the_reason():
+    module = nn.Sequential(nn.utils.weight_norm(nn.Linear(5, 6)), nn.Linear(6, 3))
+    with pytest.raises(NetworkError, match=r"cannot be copied.*parametrizations\.weight_norm can"):
+        adapt(module, inputs(4), head="1")
+
+
+class Tied(nn.Module):
+    """A weight under two names, and a head that is the embedding."""
+
+    def __init__(self, head_first=False):
+        super().__init__()
+        if head_first:
+            self.fc = nn.Linear(6, 9, bias=False)
+        self.embed, self.one, self.two = nn.Embedding(9, 6), nn.Linear(6, 6), nn.Linear(6, 6)
+        self.two.weight = self.one.weight
+        if head_first:
+            self.embed.weight = self.fc.weight
+        else:
+            self.fc = nn.Linear(6, 9, bias=False)
+            self.fc.weight = self.embed.weight
+
+    def forward(self, x):
+        return self.fc(self.two(torch.relu(self.one(self.embed(x)))).mean(1))
+
+
+@pytest.mark.parametrize("head_first", [False, True])
+@pytest.mark.parametrize("frozen", [(), ("two",)])
+def test_tied_weights_stay_one_tensor(head_first, frozen, tmp_path):
+    x = torch.randint(9, (24, 5), generator=random(0))
+    adapted = adapt(Tied(head_first), x, frozen=frozen)
+    kept = {"two.weight", "two.bias"} if frozen else set()
+    assert set(adapted.constants) == kept
+    weights = {"embed.weight", "one.bias"} | (set() if frozen else {"one.weight", "two.bias"})
+    assert set(adapted.start) == weights
+    learner = METHODS["DEN-auto"].make(adapted, budget=BUDGET)
+    for number in (0, 1):
+        y = (x[:, number] > 4).long()
+        learner.learn(Task(f"task {number}", (x, y), (x, y)))
+    learner.save(tmp_path)
+    again = DEN.load(tmp_path, module=Tied(head_first))
+    assert same(answers(again, x), answers(learner, x))
+
+
 def test_splitting_units_needs_units():
     with pytest.raises(SettingError, match="use Settings"):
         DEN(adapt(odd(), inputs(4)), Settings())
