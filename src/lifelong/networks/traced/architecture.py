@@ -352,11 +352,23 @@ def _prove(
         tensors = {n: t.clone() for n, t in own.tensors.items()}
         with torch.no_grad(), torch.random.fork_rng(devices=[]), in_mode(module, mode, frozen):
             torch.manual_seed(0)
-            want = torch.func.functional_call(module, state, (example,))
+            want = _called(module, state, example)
             torch.manual_seed(0)
             features = traced.run(mode, tensors, example)
             got = nn.functional.linear(features, tensors[HEAD[0]], tensors[HEAD[1]])
         _require_close(want, got, f"in {mode} mode the traced program")
+
+
+def _called(module: nn.Module, state: dict[str, Tensor], example: Tensor) -> Tensor:
+    try:
+        # A tied weight is in the state under each of its names.
+        found: Tensor = torch.func.functional_call(module, state, (example,), tie_weights=False)
+    except Exception as error:  # whatever the module's own code raises
+        raise NetworkError(
+            f"{type(module).__name__} cannot be called with the example of {example.dtype}: "
+            f"{error}. Inputs that are whole numbers are tokens; others are example.float()"
+        ) from error
+    return found
 
 
 def _require_close(want: Tensor, got: Tensor, what: str) -> None:
