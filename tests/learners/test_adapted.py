@@ -8,9 +8,14 @@ from torch import nn
 
 from builders import BUDGET, answers, contents, quick, random, same
 from lifelong import DEN, Settings, Task, adapt
+from lifelong.learners.baselines.fisher import fisher
 from lifelong.learners.registry import METHODS
-from lifelong.networks.layout import HEAD, NetworkError
+from lifelong.networks.growing import first_network
+from lifelong.networks.initial import uniform
+from lifelong.networks.layout import HEAD, NetworkError, logits, trainable
 from lifelong.persistence.manifest import ModelFileError
+from lifelong.tasks.examples import TensorExamples
+from lifelong.tasks.kinds import Kind
 from lifelong.training.budget import SettingError
 
 
@@ -114,6 +119,33 @@ def test_rivals_take_a_module_that_was_not_traced(method):
     learner.learn(task(2))
     forgets = not torch.equal(answers(learner, inputs(5))["task 1"], before)
     assert forgets == (method not in ("DNN-STL", "DNN-Progressive"))
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gru, self.fc = nn.GRU(1, 4, batch_first=True), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.fc(self.gru(x[..., None])[0][:, -1])
+
+
+@pytest.mark.parametrize("make", [odd, Recurrent])  # neither takes rows by vmap
+def test_fisher_information_is_formed_row_by_row_where_it_must(make):
+    adapted, x, y = adapt(make(), inputs(4)), inputs(6, 1), torch.arange(6) % 3
+    network = first_network(adapted, {}, 3, uniform(random(1)))
+    rows = TensorExamples(x, y)
+    found = fisher(network, Kind.CLASSES, rows, labels="true", examples=None, generator=random(0))
+    want = {name: torch.zeros_like(found[name]) for name in trainable(adapted.layout.tensors)}
+    for one, label in zip(x, y, strict=True):
+        leaves = {n: t.clone().requires_grad_(n in want) for n, t in network.tensors.items()}
+        outputs = logits(adapted, leaves, one[None])
+        torch.nn.functional.cross_entropy(outputs, label[None]).backward()
+        for name in want:
+            slope = leaves[name].grad
+            want[name] += 0 if slope is None else slope.square() / len(x)
+    for name, expected in want.items():
+        torch.testing.assert_close(found[name], expected)
 
 
 @pytest.mark.parametrize(
