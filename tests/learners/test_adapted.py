@@ -16,7 +16,7 @@ from lifelong.networks.layout import HEAD, NetworkError, logits, trainable
 from lifelong.persistence.manifest import ModelFileError
 from lifelong.tasks.examples import TensorExamples
 from lifelong.tasks.kinds import Kind
-from lifelong.training.budget import SettingError
+from lifelong.training.budget import Budget, SettingError
 
 
 class Odd(nn.Module):
@@ -290,6 +290,18 @@ def test_what_a_module_writes_in_training_belongs_to_the_task(make, head, statis
     learner.save(tmp_path)
     again = DEN.load(tmp_path, module=make())
     assert same(answers(again, inputs(5)), answers(learner, inputs(5)))
+
+
+@pytest.mark.parametrize("method", ["DNN-Progressive", "DNN-STL"])
+def test_each_new_network_starts_from_the_modules_values(method):
+    adapted = adapt(_spectral(), inputs(4), head="2")  # at statistics of zero it computes nothing
+    still = Budget(steps=1, learning_rate=1e-9)
+    learner = METHODS[method].make(adapted, budget=still)
+    for number in (1, 2):
+        learner.learn(task(number))
+        own = learner.network.tasks[-1].private
+        weight = "0.parametrizations.weight.original"
+        torch.testing.assert_close(own[weight], adapted.start[weight])
 
 
 class Counting(nn.Module):
