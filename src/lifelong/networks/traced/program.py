@@ -261,7 +261,7 @@ class Runner:
         values: list[Any] = [None] * self._count
         values[0] = x
         widths = {g: tensors[name].shape[dim] // places for g, name, dim, places in self._widths}
-        widths[BATCH] = len(x)
+        widths[BATCH] = x.shape[0]  # not len(x), which would be a constant while it is exported
         sizes = [size.at(widths) for size in self._sizes]
         device, constants = x.device, self._constants_on(x.device)
         sources: tuple[Any, ...] = (values, tensors, sizes, {"device": device}, constants)
