@@ -340,6 +340,11 @@ def test_causal_attention_and_tied_weights(head_first):
     assert architecture.layout.groups == {"embed": 2}  # heads, since the weight is square
 
 
+def test_an_example_of_one_row_is_enough():
+    module = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 2))
+    assert grow(module, torch.randn(1, 6, generator=random(0)), head="3").layout.groups == {"0": 5}
+
+
 def test_what_is_tied_to_a_frozen_part_is_frozen():
     module = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 5), nn.Linear(5, 2))
     module[1].weight = module[0].weight
@@ -415,6 +420,11 @@ class _Norm(_Softmax):
         return self.fc(nn.functional.layer_norm(self.a(x), [5]))
 
 
+class _Length(_Softmax):
+    def forward(self, x):
+        return self.fc(torch.relu(self.a(x)).view(len(x), -1))
+
+
 class _NoGrad(_Softmax):
     def forward(self, x):
         with torch.no_grad():
@@ -446,6 +456,7 @@ class _Lazy(_Computed):
         (_Sequence, "the head must read rows of features"),
         (_Noise, "draws random numbers in evaluation mode"),
         (_Random, r"draws random numbers from PyTorch's global state\. `lifelong\.adapt` takes"),
+        (_Length, r"x\.shape\[0\] may differ, len\(x\) is one number"),
         (_NoGrad, "a part of its forward runs under torch.no_grad or another context"),
         (_Computed, "not 0 times; it calls a. A head whose weight is computed"),
         (_Lazy, "a.weight has no values yet; call the module once"),

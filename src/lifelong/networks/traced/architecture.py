@@ -290,6 +290,8 @@ def grow(
         pretrained: whether training starts from the module's values instead of at random.
     """
     require_module(module, example, head, {"frozen": frozen, "fixed": fixed})
+    if len(example) == 1:  # which a batch normalisation in training mode refuses
+        example = torch.cat([example, example])
     tracer = Tracer(module, example, head, frozen)
     graphs = tracer.graph("evaluation"), tracer.graph("training")
     for graph, mode in zip(graphs, ("evaluation", "training"), strict=True):

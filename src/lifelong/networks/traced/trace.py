@@ -190,7 +190,8 @@ def _exported(module: nn.Module, example: Tensor, mode: Mode, frozen: Sequence[s
         raise NetworkError(
             f"{type(module).__name__} cannot be traced in {mode} mode: {told[0]}; its forward must "
             "take one tensor with rows first, and must not branch on values or on the number of "
-            "rows. `lifelong.adapt` takes modules that cannot be traced"
+            "rows (x.shape[0] may differ, len(x) is one number). `lifelong.adapt` takes modules "
+            "that cannot be traced"
         ) from error
 
 
