@@ -23,6 +23,7 @@ from lifelong.extras import MissingExtraError
 from lifelong.learners.registry import METHODS
 from lifelong.networks.layout import Layout
 from lifelong.tasks.kinds import TaskError
+from zoo import ZOO, traced
 
 KINDS = ("one output", "subtasks", "classes")
 
@@ -65,6 +66,24 @@ def test_onnx_answers_as_the_learner_does(method, network, tmp_path):
             expected = learner.predict_proba(x, task=task).numpy()
             np.testing.assert_allclose(probabilities, expected, atol=1e-5)
             np.testing.assert_array_equal(labels, learner.predict(x, task=task))
+
+
+@pytest.mark.parametrize("format", ENDINGS)
+@pytest.mark.parametrize("name", ["mobile", "text"])
+def test_a_traced_module_is_exported_for_any_number_of_rows(name, format, tmp_path):
+    learner = DEN(traced(name), quick())
+    x = ZOO[name].inputs(12).float()
+    y = torch.arange(12) % 2
+    learner.learn(Task("task 1", (x, y), (x, y)))
+    made = export(learner, tmp_path / "x", task="task 1", format=format)
+    assert made.difference <= 1e-5
+    for rows in (1, 2, 9):
+        expected = learner.predict_proba(x[:rows], task="task 1")
+        if format == "onnx":
+            found = session(made.file).run(None, {"inputs": x[:rows].numpy()})[0]
+            torch.testing.assert_close(torch.tensor(found), expected)
+        if format == "torch":
+            torch.testing.assert_close(torch.export.load(made.file).module()(x[:rows]), expected)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -8,10 +8,15 @@ from torch import nn
 
 from builders import BUDGET, answers, contents, quick, random, same
 from lifelong import DEN, Settings, Task, adapt
+from lifelong.learners.baselines.fisher import fisher
 from lifelong.learners.registry import METHODS
-from lifelong.networks.layout import HEAD, NetworkError
+from lifelong.networks.growing import first_network
+from lifelong.networks.initial import uniform
+from lifelong.networks.layout import HEAD, NetworkError, logits, trainable
 from lifelong.persistence.manifest import ModelFileError
-from lifelong.training.budget import SettingError
+from lifelong.tasks.examples import TensorExamples
+from lifelong.tasks.kinds import Kind
+from lifelong.training.budget import Budget, SettingError
 
 
 class Odd(nn.Module):
@@ -116,6 +121,33 @@ def test_rivals_take_a_module_that_was_not_traced(method):
     assert forgets == (method not in ("DNN-STL", "DNN-Progressive"))
 
 
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gru, self.fc = nn.GRU(1, 4, batch_first=True), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.fc(self.gru(x[..., None])[0][:, -1])
+
+
+@pytest.mark.parametrize("make", [odd, Recurrent])  # neither takes rows by vmap
+def test_fisher_information_is_formed_row_by_row_where_it_must(make):
+    adapted, x, y = adapt(make(), inputs(4)), inputs(6, 1), torch.arange(6) % 3
+    network = first_network(adapted, {}, 3, uniform(random(1)))
+    rows = TensorExamples(x, y)
+    found = fisher(network, Kind.CLASSES, rows, labels="true", examples=None, generator=random(0))
+    want = {name: torch.zeros_like(found[name]) for name in trainable(adapted.layout.tensors)}
+    for one, label in zip(x, y, strict=True):
+        leaves = {n: t.clone().requires_grad_(n in want) for n, t in network.tensors.items()}
+        outputs = logits(adapted, leaves, one[None])
+        torch.nn.functional.cross_entropy(outputs, label[None]).backward()
+        for name in want:
+            slope = leaves[name].grad
+            want[name] += 0 if slope is None else slope.square() / len(x)
+    for name, expected in want.items():
+        torch.testing.assert_close(found[name], expected)
+
+
 @pytest.mark.parametrize(
     "method",
     [
@@ -210,6 +242,145 @@ def test_an_average_over_all_batches_is_refused():
     module.norm.momentum = None
     with pytest.raises(NetworkError, match="norm averages over all batches"):
         adapt(module, inputs(4))
+
+
+class Average(nn.Module):
+    """Subtracts a running average of its own making, in place or by a new tensor."""
+
+    def __init__(self, in_place=True):
+        super().__init__()
+        self.stem, self.fc, self.in_place = nn.Linear(5, 6), nn.Linear(6, 3), in_place
+        self.register_buffer("average", torch.zeros(6))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x):
+        x = self.stem(x)
+        if self.training:
+            new = 0.9 * self.average + 0.1 * x.detach().mean(0)
+            self.average = self.average.copy_(new) if self.in_place else new
+            self.calls += 1
+        return self.fc(torch.relu(x - self.average))
+
+
+def _spectral():
+    stem = nn.utils.parametrizations.spectral_norm(nn.Linear(5, 6))
+    return nn.Sequential(stem, nn.ReLU(), nn.Linear(6, 3))
+
+
+@pytest.mark.parametrize(
+    ("make", "head", "statistics"),
+    [
+        (Average, "fc", {"average"}),
+        (lambda: Average(in_place=False), "fc", {"average"}),
+        (_spectral, "2", {f"0.parametrizations.weight.0.{name}" for name in ("_u", "_v")}),
+    ],
+)
+def test_what_a_module_writes_in_training_belongs_to_the_task(make, head, statistics, tmp_path):
+    adapted = adapt(make(), inputs(4), head=head)
+    assert set(adapted.layout.task_owned) == {*HEAD, *statistics}
+    before = {n: t.clone() for n, t in adapted.constants.items()}
+    learner = METHODS["DEN-auto"].make(adapted, budget=BUDGET)
+    learner.learn(task(1))
+    first = answers(learner, inputs(5))["task 1"]
+    learner.learn(task(2))
+    assert torch.equal(answers(learner, inputs(5))["task 1"], first)
+    assert same(dict(adapted.constants), before)
+    own = [one.private for one in learner.network.tasks]
+    assert all(not torch.equal(own[0][name], adapted.start[name]) for name in statistics)
+    learner.save(tmp_path)
+    again = DEN.load(tmp_path, module=make())
+    assert same(answers(again, inputs(5)), answers(learner, inputs(5)))
+
+
+@pytest.mark.parametrize("method", ["DNN-Progressive", "DNN-STL"])
+def test_each_new_network_starts_from_the_modules_values(method):
+    adapted = adapt(_spectral(), inputs(4), head="2")  # at statistics of zero it computes nothing
+    still = Budget(steps=1, learning_rate=1e-9)
+    learner = METHODS[method].make(adapted, budget=still)
+    for number in (1, 2):
+        learner.learn(task(number))
+        own = learner.network.tasks[-1].private
+        weight = "0.parametrizations.weight.original"
+        torch.testing.assert_close(own[weight], adapted.start[weight])
+
+
+class Counting(nn.Module):
+    """Writes into a buffer whenever it is called."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.fc = nn.Linear(5, 6), nn.Linear(6, 3)
+        self.register_buffer("calls", torch.zeros(6))
+
+    def forward(self, x):
+        self.calls += 1
+        return self.fc(torch.relu(self.stem(x)) * self.calls)
+
+
+def test_a_module_that_writes_in_evaluation_mode_is_refused():
+    with pytest.raises(NetworkError, match="writes into calls in evaluation mode"):
+        adapt(Counting(), inputs(4))
+
+
+class Beside(nn.Module):
+    """Returns something else beside its head, in training mode only."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.fc = nn.Linear(5, 6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        x = self.stem(x)
+        return (self.fc(x), x) if self.training else self.fc(x)
+
+
+def test_a_module_with_more_outputs_in_training_mode_is_refused():
+    with pytest.raises(NetworkError, match="in training mode too, one tensor"):
+        adapt(Beside(), inputs(4))
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated:FutureWarning")
+def test_a_module_that_cannot_be_copied_is_refused_with_the_reason():
+    module = nn.Sequential(nn.utils.weight_norm(nn.Linear(5, 6)), nn.Linear(6, 3))
+    with pytest.raises(NetworkError, match=r"cannot be copied.*parametrizations\.weight_norm can"):
+        adapt(module, inputs(4), head="1")
+
+
+class Tied(nn.Module):
+    """A weight under two names, and a head that is the embedding."""
+
+    def __init__(self, head_first=False):
+        super().__init__()
+        if head_first:
+            self.fc = nn.Linear(6, 9, bias=False)
+        self.embed, self.one, self.two = nn.Embedding(9, 6), nn.Linear(6, 6), nn.Linear(6, 6)
+        self.two.weight = self.one.weight
+        if head_first:
+            self.embed.weight = self.fc.weight
+        else:
+            self.fc = nn.Linear(6, 9, bias=False)
+            self.fc.weight = self.embed.weight
+
+    def forward(self, x):
+        return self.fc(self.two(torch.relu(self.one(self.embed(x)))).mean(1))
+
+
+@pytest.mark.parametrize("head_first", [False, True])
+@pytest.mark.parametrize("frozen", [(), ("two",)])
+def test_tied_weights_stay_one_tensor(head_first, frozen, tmp_path):
+    x = torch.randint(9, (24, 5), generator=random(0))
+    adapted = adapt(Tied(head_first), x, frozen=frozen)
+    kept = {"two.weight", "two.bias"} if frozen else set()
+    assert set(adapted.constants) == kept
+    weights = {"embed.weight", "one.bias"} | (set() if frozen else {"one.weight", "two.bias"})
+    assert set(adapted.start) == weights
+    learner = METHODS["DEN-auto"].make(adapted, budget=BUDGET)
+    for number in (0, 1):
+        y = (x[:, number] > 4).long()
+        learner.learn(Task(f"task {number}", (x, y), (x, y)))
+    learner.save(tmp_path)
+    again = DEN.load(tmp_path, module=Tied(head_first))
+    assert same(answers(again, x), answers(learner, x))
 
 
 def test_splitting_units_needs_units():

@@ -304,6 +304,78 @@ def test_a_rule_of_ones_own_lets_the_units_around_an_operation_grow(monkeypatch)
     assert list(grow(module, x).layout.groups) == ["a", "b"]
 
 
+class _Causal(nn.Module):
+    """Attention whose result is viewed as its kernel laid it out; its head is the embedding."""
+
+    def __init__(self, head_first=False):
+        super().__init__()
+        if head_first:
+            self.fc = nn.Linear(8, 9, bias=False)
+        self.embed = nn.Embedding(9, 8)
+        self.qkv, self.out, self.again = nn.Linear(8, 24), nn.Linear(8, 8), nn.Linear(8, 8)
+        self.again.weight = self.out.weight
+        if head_first:
+            self.embed.weight = self.fc.weight
+        else:
+            self.fc = nn.Linear(8, 9, bias=False)
+            self.fc.weight = self.embed.weight
+
+    def forward(self, x):
+        x = self.embed(x)
+        rows, places, size = x.shape
+        parts = self.qkv(x).split(size, dim=2)
+        q, k, v = (part.view(rows, places, 2, 4).transpose(1, 2) for part in parts)
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        y = y.transpose(1, 2).contiguous().view(rows, places, size)
+        return self.fc((x + self.again(torch.relu(self.out(y))))[:, -1])
+
+
+@pytest.mark.parametrize("head_first", [False, True])
+def test_causal_attention_and_tied_weights(head_first):
+    x = torch.randint(9, (6, 5), generator=random(0))
+    architecture = grow(_Causal(head_first), x)  # which proves that it computes the same
+    tensors = set(architecture.layout.tensors) - {*HEAD}
+    parts = {f"{layer}.bias" for layer in ("qkv", "out", "again")}
+    assert tensors == {"embed.weight", "qkv.weight", "out.weight", *parts}
+    assert architecture.layout.groups == {"embed": 2}  # heads, since the weight is square
+
+
+def test_an_example_of_one_row_is_enough():
+    module = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 2))
+    assert grow(module, torch.randn(1, 6, generator=random(0)), head="3").layout.groups == {"0": 5}
+
+
+def test_what_is_tied_to_a_frozen_part_is_frozen():
+    module = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 5), nn.Linear(5, 2))
+    module[1].weight = module[0].weight
+    architecture = grow(module, torch.randn(4, 6, generator=random(0)), head="3", frozen=["1"])
+    assert set(architecture.constants) == {"1.weight", "1.bias"}
+    assert set(architecture.layout.tensors) == {"0.bias", "2.weight", "2.bias", *HEAD}
+
+
+class _Recurrent(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.rnn = getattr(nn, kind)(3, 4, num_layers=2, batch_first=True, dropout=0.5)
+        self.up, self.fc = nn.Linear(4, 6), nn.Linear(6, 2)
+
+    def forward(self, x):
+        return self.fc(torch.relu(self.up(self.rnn(x)[0][:, -1])))
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_around_a_recurrent_layer_units_grow_and_its_dropout_draws_from_the_generator(kind):
+    x = torch.randn(6, 5, 3, generator=random(0))
+    architecture = grow(_Recurrent(kind), x, pretrained=True)
+    assert architecture.layout.groups == {"up": 6}
+    assert "has no rule" in architecture.layout.fixed["rnn"]
+    state = torch.get_rng_state()
+    one, other, third = (architecture.features(architecture.start, x, random(n)) for n in (1, 1, 2))
+    assert torch.equal(one, other)
+    assert not torch.equal(one, third)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
 class _Softmax(nn.Module):
     def __init__(self):
         super().__init__()
@@ -348,6 +420,33 @@ class _Norm(_Softmax):
         return self.fc(nn.functional.layer_norm(self.a(x), [5]))
 
 
+class _Length(_Softmax):
+    def forward(self, x):
+        return self.fc(torch.relu(self.a(x)).view(len(x), -1))
+
+
+class _NoGrad(_Softmax):
+    def forward(self, x):
+        with torch.no_grad():
+            x = self.a(x)
+        return self.fc(torch.relu(x))
+
+
+class _Computed(_Softmax):
+    def __init__(self):
+        super().__init__()
+        nn.utils.parametrizations.weight_norm(self.fc)
+
+    def forward(self, x):
+        return self.fc(torch.relu(self.a(x)))
+
+
+class _Lazy(_Computed):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.LazyLinear(5)
+
+
 @pytest.mark.parametrize(
     ("module", "told"),
     [
@@ -356,7 +455,11 @@ class _Norm(_Softmax):
         (_Twice, "a Linear layer that the module calls once, not 2 times"),
         (_Sequence, "the head must read rows of features"),
         (_Noise, "draws random numbers in evaluation mode"),
-        (_Random, "draws random numbers from PyTorch's global state"),
+        (_Random, r"draws random numbers from PyTorch's global state\. `lifelong\.adapt` takes"),
+        (_Length, r"x\.shape\[0\] may differ, len\(x\) is one number"),
+        (_NoGrad, "a part of its forward runs under torch.no_grad or another context"),
+        (_Computed, "not 0 times; it calls a. A head whose weight is computed"),
+        (_Lazy, "a.weight has no values yet; call the module once"),
         (_Writes, "writes into its input"),
         (_Norm, r"no layer of _Norm can grow: a \(layer_norm: layer normalisation over it\)"),
     ],
@@ -373,6 +476,8 @@ def test_what_cannot_grow_is_refused_with_the_reason(module, told):
         ({"head": "1"}, "must be a Linear layer, not a ReLU"),
         ({"frozen": ["9"]}, "frozen='9' is no part"),
         ({"frozen": "0"}, "frozen must be a list of names, not '0'"),
+        ({"example": torch.zeros(3, 6).double()}, r"float64; use example\.float\(\)"),
+        ({"example": torch.zeros(3, 6).long()}, r"others are example\.float\(\)"),
         ({"example": torch.zeros(3)}, r"at least one more dim, not \(3,\)"),
         ({"example": (torch.zeros(3, 6), torch.zeros(3))}, "wrapped to take one"),
         ({"module": len}, "an nn.Module is needed, not a builtin"),

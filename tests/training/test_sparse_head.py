@@ -13,6 +13,7 @@ from builders import quick, random, stream_for
 from lifelong.learners.den import DEN
 from lifelong.networks.sequential import mlp
 from lifelong.tasks.kinds import Kind
+from lifelong.training import sparse_head
 from lifelong.training.budget import Budget
 from lifelong.training.losses import loss_of
 from lifelong.training.sparse_head import TOLERANCE, fit_sparse_head
@@ -207,3 +208,37 @@ def test_labels_that_never_differ_make_a_head_without_weights():
     head = fit_sparse_head(x, torch.full((len(x), 1), 7.5), Kind.REGRESSION, 1, 0.1)
     assert not head.weight.any()
     torch.testing.assert_close(head.bias, torch.tensor([7.5], dtype=x.dtype))
+
+
+def few_rows(classes, units, each=12):
+    """Many classes with a dozen rows each, in features that go together as those of a network do;
+    some are those of dead units.
+    """
+    y = torch.arange(classes * each) % classes
+    centres = torch.randn(classes, 10, generator=random(1))
+    below = centres[y] + torch.randn(len(y), 10, generator=random(2))
+    x = torch.relu(below @ torch.randn(10, units, generator=random(3)))
+    x[:, :3] = 0
+    return x, y
+
+
+@pytest.mark.parametrize("strength", [0.02, 0.3])
+def test_both_newton_steps_find_the_same_head(strength, monkeypatch):
+    x, y = few_rows(6, 12)
+    small = fit_sparse_head(x, y, Kind.CLASSES, 6, strength)
+    monkeypatch.setattr(sparse_head, "LARGE", 0)
+    large = fit_sparse_head(x, y, Kind.CLASSES, 6, strength)
+    assert max(small.gap, large.gap) <= TOLERANCE
+    values = [
+        torch.nn.functional.cross_entropy(x @ head.weight.T + head.bias, y)
+        + strength * head.mu_max * head.weight.abs().sum()
+        for head in (small, large)
+    ]
+    torch.testing.assert_close(*values, rtol=2e-3, atol=0)
+
+
+def test_many_classes_with_few_rows_take_few_steps():
+    x, y = few_rows(30, 100)  # 139 steps within orthants, each cut many times
+    head = fit_sparse_head(x, y, Kind.CLASSES, 30, 0.02)
+    assert head.gap <= TOLERANCE
+    assert head.steps <= 20

@@ -22,7 +22,10 @@ from lifelong.deployment.graphs import ANSWERS, INPUTS, TASK, all_tasks_graph, t
 from lifelong.deployment.modules import task_module
 from lifelong.extras import require_extra
 from lifelong.learners.base import AnyLearner, Learner
+from lifelong.networks.adapted import Adapted
 from lifelong.networks.growing import LearnedTask
+from lifelong.networks.layout import Architecture
+from lifelong.networks.traced.architecture import Traced
 from lifelong.persistence.files import make_directory, replace_file
 from lifelong.plugins import did_you_mean
 
@@ -232,10 +235,18 @@ def _difference(
     own = learner.decision_function if logits or known.kind.is_regression else learner.predict_proba
     largest = 0.0
     for rows in _CHECKED_ROWS:
-        x = torch.randn(rows, *learner.network.architecture.layout.inputs, generator=generator)
+        x = _inputs(learner.network.architecture, rows, generator)
         expected = own(x, task=known.name).cpu().numpy()
         largest = max(largest, _apart(known.name, np.asarray(answers(x)), expected))
     return largest
+
+
+def _inputs(architecture: Architecture, rows: int, generator: torch.Generator) -> Tensor:
+    """Random numbers, or tokens that every vocabulary has."""
+    shape = (rows, *architecture.layout.inputs)
+    if isinstance(architecture, Traced | Adapted) and architecture.data.dtype == "int64":
+        return torch.randint(2, shape, generator=generator).float()
+    return torch.randn(shape, generator=generator)
 
 
 def _apart(task: str, found: Any, expected: Any) -> float:

@@ -10,6 +10,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, final
 
 import msgspec
@@ -27,7 +28,14 @@ from lifelong.networks.layout import (
     fixed_axis,
     units_axis,
 )
-from lifelong.networks.nn_modules import identity, require_initials, require_module, require_names
+from lifelong.networks.nn_modules import (
+    identity,
+    named_tensors,
+    other_names,
+    require_initials,
+    require_module,
+    require_names,
+)
 
 COUNTERS = "num_batches_tracked"  # of a normalisation layer, which needs it for nothing else
 STATISTICS = {"running_mean": 0.0, "running_var": 1.0}  # with their initial values
@@ -108,11 +116,20 @@ class Adapted:
         given = {name: tensors[name] for name in self.data.start}
         counters = {n: torch.zeros((), dtype=torch.long) for n, _ in _counters(module)}
         constants = {n: t.to(x.device) for n, t in self.constants.items()}
+        if training:  # a module may write into its buffers then
+            constants |= {n: constants[n].clone() for n in self._buffers if n in constants}
+        state = {**given, **constants, **counters}
         with self._lock:
-            features: Tensor = torch.func.functional_call(
-                module, {**given, **constants, **counters}, (x,)
-            )
+            features: Tensor = torch.func.functional_call(module, state, (x,))
+        if training:
+            for name in self.layout.buffers:
+                if state[name] is not tensors[name]:  # the module put a new tensor in its place
+                    tensors[name].copy_(state[name].detach())
         return features
+
+    @cached_property
+    def _buffers(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self._modes[True].named_buffers())
 
     def multiply_adds(self, tensors: Tensors) -> int:
         return self.data.multiply_adds + tensors[HEAD[0]].numel()
@@ -144,8 +161,33 @@ def adapt(
     """
     require_module(module, example, head, {"frozen": frozen})
     _require_momentum(module)
-    own = {n: t.detach().clone() for n, t in [*module.named_parameters(), *module.named_buffers()]}
-    specs = dict(_specs(module, head, frozen))
+    modes = _modes(module, head, frozen)
+    _, buffers = named_tensors(module, head, frozen)
+    numbers = [name for name, buffer in buffers.items() if buffer.dtype == torch.float32]
+    candidate = _adapted(module, example, head, frozen, modes, numbers)
+    _prove(candidate, module, example)
+    written = _written(candidate, example)
+    adapted = _adapted(module, example, head, frozen, modes, written)
+    counted = msgspec.structs.replace(adapted.data, multiply_adds=_count(adapted, example))
+    return Adapted(counted, adapted.constants, adapted.start, modes)
+
+
+def _adapted(
+    module: nn.Module,
+    example: Tensor,
+    head: str,
+    frozen: Sequence[str],
+    modes: dict[bool, nn.Module],
+    written: Sequence[str],
+) -> Adapted:
+    """The module as an architecture.
+
+    The buffers named `written` are statistics like those of a normalisation layer, whatever they
+    are called: the module writes into them while it is trained.
+    """
+    parameters, buffers = named_tensors(module, head, frozen)
+    own = {n: t.detach().clone() for n, t in {**parameters, **buffers}.items()}
+    specs = dict(_specs(module, head, frozen, written))
     require_names(n for n in own if not n.startswith(f"{head}."))
     start = {name: own[name] for name in specs if name not in HEAD}
     constants = {
@@ -153,7 +195,6 @@ def adapt(
         for name, tensor in own.items()
         if name not in specs and not name.startswith(f"{head}.") and not name.endswith(COUNTERS)
     }
-    modes = _modes(module, head, frozen)
     data = AdaptedData(
         type(module).__name__,
         head,
@@ -163,19 +204,17 @@ def adapt(
         tuple(constants),
         tuple(start),
     )
-    adapted = Adapted(data, constants, start, modes)
-    _prove(adapted, module, example)
-    counted = msgspec.structs.replace(data, multiply_adds=_count(adapted, example))
-    return Adapted(counted, constants, start, modes)
+    return Adapted(data, constants, start, modes)
 
 
 def from_module(
     data: AdaptedData, constants: Tensors, start: Tensors, module: nn.Module
 ) -> Adapted:
     """A saved architecture with the module whose code it needs."""
-    given = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    shapes = {n: tuple(t.shape) for n, t in given.items() if not n.endswith(COUNTERS)}
     saved = {n: tuple(t.shape) for n, t in {**constants, **start}.items()}
+    parameters, buffers = named_tensors(module, data.head, tuple(saved))
+    given = {**parameters, **buffers}
+    shapes = {n: tuple(t.shape) for n, t in given.items() if not n.endswith(COUNTERS)}
     others = {n for n in shapes if n not in saved and not n.startswith(f"{data.head}.")}
     if others or any(shapes.get(name) != shape for name, shape in saved.items()):
         raise NetworkError(
@@ -224,17 +263,21 @@ def _require_momentum(module: nn.Module) -> None:
             )
 
 
-def _specs(module: nn.Module, head: str, frozen: Sequence[str]) -> Iterator[tuple[str, TensorSpec]]:
+def _specs(
+    module: nn.Module, head: str, frozen: Sequence[str], written: Sequence[str]
+) -> Iterator[tuple[str, TensorSpec]]:
+    parameters, buffers = named_tensors(module, head, frozen)
     scales = {f"{n}.weight" for n, part in module.named_modules() if "Norm" in type(part).__name__}
-    for name, parameter in module.named_parameters():
+    for name, parameter in parameters.items():
         if name.startswith((f"{head}.", *(f"{part}." for part in frozen))):
             continue
         axes = tuple(fixed_axis(size) for size in parameter.shape)
         one = "scale" if name in scales else "bias"
         yield name, TensorSpec(axes, "weight" if parameter.ndim > 1 else one)  # type: ignore[arg-type]
-    for name, buffer in module.named_buffers():
+    for name, buffer in buffers.items():
         initial = STATISTICS.get(name.rpartition(".")[2])
-        if initial is None or name.startswith(tuple(f"{part}." for part in frozen)):
+        statistic = initial is not None or name in written
+        if not statistic or name.startswith(tuple(f"{part}." for part in frozen)):
             continue
         axes = tuple(fixed_axis(size) for size in buffer.shape)
         yield name, TensorSpec(axes, "buffer", "task", initial)
@@ -253,7 +296,7 @@ def _modes(module: nn.Module, head: str, frozen: Sequence[str]) -> dict[bool, nn
     """The module without its head and without values, in evaluation and in training mode."""
     modes = {}
     for training in (False, True):
-        bare = copy.deepcopy(module).to("meta").requires_grad_(False).train(training)
+        bare = _bare_copy(module, head).train(training)
         for name in frozen:
             bare.get_submodule(name).eval()
         parent, _, last = head.rpartition(".")
@@ -262,14 +305,39 @@ def _modes(module: nn.Module, head: str, frozen: Sequence[str]) -> dict[bool, nn
     return modes
 
 
+def _bare_copy(module: nn.Module, head: str) -> nn.Module:
+    """A copy without values. What has several names still has them, so that a call ties them."""
+    try:
+        bare = copy.deepcopy(module)
+    except Exception as error:  # whatever a part of the module raises
+        raise NetworkError(
+            f"{type(module).__name__} cannot be copied: {str(error).strip()}. A weight under "
+            "torch.nn.utils.weight_norm cannot; torch.nn.utils.parametrizations.weight_norm can"
+        ) from error
+    others = other_names(bare, head)
+    bare.to("meta").requires_grad_(False)
+    for other, name in others.items():
+        parent, _, last = other.rpartition(".")
+        part = bare.get_submodule(parent)
+        held = part._parameters if last in part._parameters else part._buffers
+        source, _, own = name.rpartition(".")
+        kept = bare.get_submodule(source)
+        held[last] = (kept._parameters if own in kept._parameters else kept._buffers)[own]  # type: ignore[assignment]
+    return bare
+
+
 def _prove(adapted: Adapted, module: nn.Module, example: Tensor) -> None:
-    """Refuse a module that does more with its head than to return what that computes."""
+    """Refuse a module that does more with its head than to return what that computes, or that
+    changes what it computes with.
+    """
     head = module.get_submodule(adapted.data.head)
+    tensors = {name: tensor.clone() for name, tensor in adapted.start.items()}
+    fixed = {name: tensor.clone() for name, tensor in adapted.constants.items()}
     modes = {part: part.training for part in module.modules()}
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             want = module.eval()(example)
-            features = adapted.features(adapted.start, example)
+            features = adapted.features(tensors, example)
             got = head(features)
     except Exception as error:  # whatever the module's own code raises
         raise NetworkError(
@@ -278,12 +346,46 @@ def _prove(adapted: Adapted, module: nn.Module, example: Tensor) -> None:
     finally:
         for part, training in modes.items():
             part.training = training
+    changed = [*_changed(adapted.start, tensors), *_changed(fixed, adapted.constants)]
+    if changed:
+        raise NetworkError(
+            f"{type(module).__name__} writes into {', '.join(changed)} in evaluation mode, so that "
+            "answers would depend on those before; write only where self.training is true"
+        )
     right = isinstance(want, Tensor) and features.ndim == 2 and want.shape == got.shape
-    if not right or float((want - got).abs().max()) > TOLERANCE * float(want.abs().max()):
+    if not right or not float((want - got).abs().max()) <= TOLERANCE * float(want.abs().max()):
         raise NetworkError(
             f"the module must return the outputs of its head {adapted.data.head!r} as they are, "
             "one row for each input, without softmax or sigmoid: tasks bring their own losses"
         )
+
+
+def _written(adapted: Adapted, example: Tensor) -> list[str]:
+    """Tensors of a task that a training call writes into."""
+    x = torch.cat([example, example])  # a batch normalisation refuses a single row
+    tensors = {name: tensor.clone() for name, tensor in adapted.start.items()}
+    try:
+        with torch.no_grad():
+            features = adapted.features(tensors, x, torch.Generator().manual_seed(0))
+    except Exception as error:  # whatever the module's own code raises
+        raise NetworkError(
+            f"{adapted.data.module} cannot be called in training mode: {error}"
+        ) from error
+    expected = (len(x), adapted.layout.shape(HEAD[0], {}, 1)[1])
+    if not isinstance(features, Tensor) or tuple(features.shape) != expected:
+        raise NetworkError(
+            f"{adapted.data.module} must return the outputs of its head in training mode too, one "
+            "tensor with a row for each input; without other outputs beside it"
+        )
+    return _changed(adapted.start, tensors)
+
+
+def _changed(before: Tensors, after: Tensors) -> list[str]:
+    return [
+        name
+        for name, tensor in before.items()
+        if not torch.equal(torch.nan_to_num(tensor), torch.nan_to_num(after[name]))
+    ]
 
 
 def _count(adapted: Adapted, example: Tensor) -> int:

@@ -6,6 +6,7 @@ from hashlib import sha256
 import msgspec
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from lifelong.networks.layout import HEAD, Layout, NetworkError, Tensors
 
@@ -22,6 +23,8 @@ def require_module(
             "the example must be one tensor of inputs with rows first and at least one more dim, "
             f"not {shape}; a module with several inputs must be wrapped to take one"
         )
+    if example.is_floating_point() and example.dtype != torch.float32:
+        raise NetworkError(f"the example is {example.dtype}; use example.float()")
     known = [name for name, _ in module.named_modules() if name]
     for argument, names in {"head": [head], **parts}.items():
         if isinstance(names, str):
@@ -34,9 +37,51 @@ def require_module(
     if not isinstance(module.get_submodule(head), nn.Linear):
         kind = type(module.get_submodule(head)).__name__
         raise NetworkError(f"head={head!r} must be a Linear layer, not a {kind}")
+    lazy = [n for n, p in module.named_parameters() if is_lazy(p)]
+    if lazy:
+        raise NetworkError(f"{lazy[0]} has no values yet; call the module once with the example")
     odd = [n for n, p in module.named_parameters() if p.dtype != torch.float32]
     if odd:
         raise NetworkError(f"{odd[0]} is {module.get_parameter(odd[0]).dtype}; use module.float()")
+
+
+def other_names(module: nn.Module, head: str, first: Sequence[str] = ()) -> dict[str, str]:
+    """Of tensors that the module has under several names, the name that counts by each other one.
+
+    Those of `first`, and of the parts named there, count before others: what is tied to a frozen
+    part never moves. That of the head counts last, since each task has a head of its own.
+    """
+    wanted, parts = set(first), tuple(f"{part}." for part in first)
+
+    def rank(name: str) -> int:
+        if name.startswith(f"{head}."):
+            return 2
+        return 0 if name in wanted or name.startswith(parts) else 1
+
+    by_tensor: dict[int, list[str]] = {}
+    for name, tensor in [
+        *module.named_parameters(remove_duplicate=False),
+        *module.named_buffers(remove_duplicate=False),
+    ]:
+        by_tensor.setdefault(id(tensor), []).append(name)
+    found: dict[str, str] = {}
+    for names in by_tensor.values():
+        first, *others = sorted(names, key=rank)
+        found |= dict.fromkeys(others, first)
+    return found
+
+
+def named_tensors(
+    module: nn.Module, head: str, first: Sequence[str] = ()
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Parameters and buffers, each tensor once, under the name that counts."""
+    others = other_names(module, head, first)
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    buffers = dict(module.named_buffers(remove_duplicate=False))
+    return (
+        {name: tensor for name, tensor in parameters.items() if name not in others},
+        {name: tensor for name, tensor in buffers.items() if name not in others},
+    )
 
 
 def require_names(names: Iterable[str]) -> None:

@@ -9,7 +9,7 @@ work than a training step. A convolution sums over positions before squaring, wh
 product per example. For a traced module gradients are formed row by row.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal, TypeAlias, get_args
 
 import torch
@@ -158,10 +158,30 @@ def _add_by_row(
         torch.func.grad(chosen), in_dims=(None, 0, 0), chunk_size=at_once, randomness="error"
     )
     for start in starts:
-        with sdpa_kernel(SDPBackend.MATH):  # the only attention that takes rows one by one
-            found = by_row(moving, x, start)
+        try:
+            with sdpa_kernel(SDPBackend.MATH):  # the only attention that takes rows one by one
+                found = by_row(moving, x, start)
+        except RuntimeError:  # what branches on values, and recurrent layers, take no rows at once
+            _add_one_by_one(sums, chosen, moving, x, start)
+            continue
         for name, gradients in found.items():
             sums[name] += gradients.square().sum(dim=0)
+
+
+def _add_one_by_one(
+    sums: dict[str, Tensor],
+    chosen: Callable[[Tensors, Tensor, Tensor], Tensor],
+    moving: Tensors,
+    x: Tensor,
+    slopes: Tensor,
+) -> None:
+    leaves = {name: t.detach().requires_grad_() for name, t in moving.items()}
+    for row, slope in zip(x, slopes, strict=True):
+        value = chosen(leaves, row, slope)
+        gradients = torch.autograd.grad(value, list(leaves.values()), allow_unused=True)
+        for name, gradient in zip(leaves, gradients, strict=True):
+            if gradient is not None:
+                sums[name] += gradient.square()
 
 
 def _slopes(

@@ -70,7 +70,7 @@ class Progressive(Learner[ProgressiveSettings]):
         column = {
             name: make(spec, column_shape(architecture, born, number, name, task.outputs))
             for name, spec in layout.tensors.items()
-        }
+        } | self._pretrained()
         earlier = tuple(known.private for known in self.network.tasks)
         train, valid = (to_device(rows, self.device) for rows in (task.train, task.valid))
 
@@ -92,6 +92,13 @@ class Progressive(Learner[ProgressiveSettings]):
         known = self.network.remember(task, trained, private=tuple(column))
         groups = {g: GroupRecord(len(b), added=int((b == number).sum())) for g, b in born.items()}
         return known, TaskRecord(task.name, number, groups, (solution.record("column"),))
+
+    def _pretrained(self) -> dict[str, Tensor]:
+        """The values of a pretrained module, where a column is as wide as that."""
+        architecture = self.network.architecture
+        if any(ceil(self.settings.width * w) != w for w in architecture.layout.groups.values()):
+            return {}
+        return {name: t.to(self.device, copy=True) for name, t in architecture.start.items()}
 
     def _view(self, network: GrowingNetwork, number: int) -> Columns:
         columns = tuple(known.private for known in network.tasks[:number])

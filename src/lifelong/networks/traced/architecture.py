@@ -290,6 +290,8 @@ def grow(
         pretrained: whether training starts from the module's values instead of at random.
     """
     require_module(module, example, head, {"frozen": frozen, "fixed": fixed})
+    if len(example) == 1:  # which a batch normalisation in training mode refuses
+        example = torch.cat([example, example])
     tracer = Tracer(module, example, head, frozen)
     graphs = tracer.graph("evaluation"), tracer.graph("training")
     for graph, mode in zip(graphs, ("evaluation", "training"), strict=True):
@@ -352,11 +354,23 @@ def _prove(
         tensors = {n: t.clone() for n, t in own.tensors.items()}
         with torch.no_grad(), torch.random.fork_rng(devices=[]), in_mode(module, mode, frozen):
             torch.manual_seed(0)
-            want = torch.func.functional_call(module, state, (example,))
+            want = _called(module, state, example)
             torch.manual_seed(0)
             features = traced.run(mode, tensors, example)
             got = nn.functional.linear(features, tensors[HEAD[0]], tensors[HEAD[1]])
         _require_close(want, got, f"in {mode} mode the traced program")
+
+
+def _called(module: nn.Module, state: dict[str, Tensor], example: Tensor) -> Tensor:
+    try:
+        # A tied weight is in the state under each of its names.
+        found: Tensor = torch.func.functional_call(module, state, (example,), tie_weights=False)
+    except Exception as error:  # whatever the module's own code raises
+        raise NetworkError(
+            f"{type(module).__name__} cannot be called with the example of {example.dtype}: "
+            f"{error}. Inputs that are whole numbers are tokens; others are example.float()"
+        ) from error
+    return found
 
 
 def _require_close(want: Tensor, got: Tensor, what: str) -> None:

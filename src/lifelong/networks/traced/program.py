@@ -261,7 +261,7 @@ class Runner:
         values: list[Any] = [None] * self._count
         values[0] = x
         widths = {g: tensors[name].shape[dim] // places for g, name, dim, places in self._widths}
-        widths[BATCH] = len(x)
+        widths[BATCH] = x.shape[0]  # not len(x), which would be a constant while it is exported
         sizes = [size.at(widths) for size in self._sizes]
         device, constants = x.device, self._constants_on(x.device)
         sources: tuple[Any, ...] = (values, tensors, sizes, {"device": device}, constants)
@@ -385,7 +385,8 @@ _DIRECT = {
     "aten.select.int": torch.select,
     "aten.unbind.int": torch.unbind,
     "aten.mean.dim": torch.mean,
-    "aten.view.default": Tensor.view,
+    # Not a view alone: a kernel lays out its result as it likes, on another device otherwise.
+    "aten.view.default": torch.reshape,
     "aten.expand.default": Tensor.expand,
     "aten.contiguous.default": Tensor.contiguous,
     GETITEM: operator.getitem,
@@ -494,6 +495,26 @@ def _attention(
     return _dropout(torch.softmax(scores, dim=-1), dropout_p, True, generator=generator) @ value
 
 
+def _recurrent(
+    function: Callable[..., Any],
+    *arguments: Any,
+    generator: torch.Generator | None = None,
+) -> Any:
+    """A recurrent network. Its dropout between layers draws from the global state, which is seeded
+    for it and then restored.
+    """
+    if generator is None:
+        return function(*arguments)
+    x: Tensor = arguments[0]
+    seed = int(torch.randint(2**62, (), generator=generator))
+    devices = [x.device] if x.is_cuda else []
+    with torch.random.fork_rng(devices=devices):
+        torch.default_generator.manual_seed(seed)
+        if devices:
+            torch.cuda.manual_seed(seed)
+        return function(*arguments)
+
+
 # Operations that draw random numbers: from the generator that training passes on.
 RANDOM: Mapping[str, Callable[..., Any]] = {
     "aten.dropout.default": _dropout,
@@ -503,6 +524,10 @@ RANDOM: Mapping[str, Callable[..., Any]] = {
     "aten.rand_like.default": _rand_like,
     "aten.randn_like.default": _randn_like,
     "aten.scaled_dot_product_attention.default": _attention,
+    "aten.lstm.input": partial(_recurrent, torch.lstm),
+    "aten.gru.input": partial(_recurrent, torch.gru),
+    "aten.rnn_tanh.input": partial(_recurrent, torch.rnn_tanh),
+    "aten.rnn_relu.input": partial(_recurrent, torch.rnn_relu),
 }
 # Without tensors among their arguments, but known.
 _CREATORS = ("arange", "full", "zeros", "ones", "empty", "scalar_tensor", "linspace", "eye")

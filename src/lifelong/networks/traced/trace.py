@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from lifelong.networks.layout import NetworkError
+from lifelong.networks.nn_modules import named_tensors, other_names
 from lifelong.networks.traced.dims import Dim, Mismatch, constant
 from lifelong.networks.traced.program import GETITEM, RANDOM, require_known
 from lifelong.networks.traced.rules import RULES, Dims, Kind, Operation, Result
@@ -53,8 +54,10 @@ class Tracer:
     ) -> None:
         self._module, self._head, self._frozen = module, head, frozen
         self._example = _rows_of(example)
-        self.tensors = dict(_tensors_of(module))
-        self.parameters = {name for name, _ in module.named_parameters()}
+        parameters, buffers = named_tensors(module, head, frozen)
+        self.tensors = {n: t.detach() for n, t in {**parameters, **buffers}.items()}
+        self.parameters = set(parameters)
+        self._others = other_names(module, head, frozen)
         self.dims = {name: [Dim(n) for n in t.shape] for name, t in self.tensors.items()}
         self.batch = Dim(ROWS, fixed="the rows")
         self._inputs = [constant(n, "the inputs") for n in example.shape[1:]]
@@ -66,13 +69,15 @@ class Tracer:
         """The calls in this mode."""
         exported = _exported(self._module, self._example, mode, self._frozen)
         signature = exported.graph_signature
-        names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+        given = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+        names = {node: self._others.get(name, name) for node, name in given.items()}
         for node, constant_name in signature.inputs_to_lifted_tensor_constants.items():
             names[node] = self._constant(f"constant.{constant_name}", exported, constant_name)
         nodes = tuple(exported.graph.nodes)
         by_name = {node.name: node for node in nodes if node.op == "placeholder"}
-        head = _head_call(nodes, {by_name[n]: name for n, name in names.items()}, self._head)
         tensors = {by_name[node]: name for node, name in names.items()}
+        weight = f"{self._head}.weight"
+        head = _head_call(nodes, tensors, self._head, self._others.get(weight, weight))
         calls = tuple(node for node in nodes[: nodes.index(head)] if node.op == "call_function")
         graph = Graph(calls, head.args[0], by_name[signature.user_inputs[0]], tensors)  # type: ignore[arg-type]
         graph.dims[graph.x] = [self.batch, *self._inputs]
@@ -96,6 +101,13 @@ class Tracer:
             several, place = node.args
             graph.dims[node] = graph.dims[several][place]  # type: ignore[index,assignment]
             return
+        if not isinstance(node.target, torch._ops.OpOverload):
+            raise NetworkError(
+                f"{type(self._module).__name__} calls {node.target}, which is no single operation: "
+                "a part of its forward runs under torch.no_grad or another context. Name parts "
+                "that never move in frozen=... instead, or use `lifelong.adapt`, which takes a "
+                "module as it is"
+            )
         operation = self._operation(graph, node, shape)
         try:
             if operation.name not in RULES:
@@ -147,11 +159,6 @@ def _rows_of(example: Tensor) -> Tensor:
     return example.repeat(times, *[1] * (example.ndim - 1))[:ROWS]
 
 
-def _tensors_of(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
-        yield name, tensor.detach()
-
-
 @contextmanager
 def in_mode(module: nn.Module, mode: Mode, frozen: Sequence[str] = ()) -> Iterator[None]:
     """The module in this mode, frozen parts in evaluation mode; then as it was."""
@@ -183,18 +190,21 @@ def _exported(module: nn.Module, example: Tensor, mode: Mode, frozen: Sequence[s
         raise NetworkError(
             f"{type(module).__name__} cannot be traced in {mode} mode: {told[0]}; its forward must "
             "take one tensor with rows first, and must not branch on values or on the number of "
-            "rows. `lifelong.adapt` takes modules that cannot be traced"
+            "rows (x.shape[0] may differ, len(x) is one number). `lifelong.adapt` takes modules "
+            "that cannot be traced"
         ) from error
 
 
-def _head_call(nodes: tuple[Node, ...], tensors: Mapping[Node, str], head: str) -> Node:
+def _head_call(
+    nodes: tuple[Node, ...], tensors: Mapping[Node, str], head: str, weight: str
+) -> Node:
     """The call of the head, which must be the last one and read rows of features."""
     calls = [
         node
         for node in nodes
         if node.op == "call_function"
         and operation_of(node) == "aten.linear.default"
-        and tensors.get(node.args[1]) == f"{head}.weight"  # type: ignore[arg-type]
+        and tensors.get(node.args[1]) == weight  # type: ignore[arg-type]
     ]
     linears = sorted(
         name.removesuffix(".weight")
@@ -203,11 +213,13 @@ def _head_call(nodes: tuple[Node, ...], tensors: Mapping[Node, str], head: str) 
             for node in nodes
             if node.op == "call_function" and operation_of(node) == "aten.linear.default"
         }
+        if name  # a weight that is computed has none
     )
     if len(calls) != 1:
         raise NetworkError(
             f"head={head!r} must be the name of a Linear layer that the module calls once, not "
-            f"{len(calls)} times; it calls {', '.join(linears) or 'none'}"
+            f"{len(calls)} times; it calls {', '.join(linears) or 'none'}. A head whose weight is "
+            "computed, as by weight_norm, is none"
         )
     output = next(node for node in nodes if node.op == "output")
     if output.args[0] != (calls[0],) and output.args[0] != [calls[0]]:
@@ -284,7 +296,12 @@ def require_runnable(graph: Graph, mode: Mode) -> None:
         if shape_of(node) is None:
             continue
         name = operation_of(node)
-        require_known(name)
+        try:
+            require_known(name)
+        except NetworkError as error:
+            raise NetworkError(
+                f"{_where(node)}: {error}. `lifelong.adapt` takes a module as it is"
+            ) from error
         if mode == "evaluation" and name in RANDOM and _draws(node):
             raise NetworkError(f"{_where(node)} draws random numbers in evaluation mode")
 
