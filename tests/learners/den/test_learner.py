@@ -469,6 +469,17 @@ def test_the_first_task_gets_its_share_of_the_units():
     assert (weights == 0).any()
 
 
+def test_the_first_task_gets_as_many_units_as_it_has_outputs():
+    """A layer that is narrower could not tell them apart."""
+    architecture = mlp(6, [40, 4, 12])
+    task = task_for(architecture, "classes")
+    assert task.outputs == 3
+    learner = learned(architecture, [task], quick(initial_width=0.1, prune=False))
+    assert [len(born) for born in learner.network.born.values()] == [4, 3, 3]
+    learner = learned(mlp(6, [2]), [task], quick(initial_width=0.1, prune=False))
+    assert [len(born) for born in learner.network.born.values()] == [2]  # the whole base network
+
+
 def test_capacity_counted_by_hand():
     architecture = mlp(6, [4, 3])
     learner = DEN(architecture, quick(prune=False, initial_width=1.0, k=[2, 1], split=False))

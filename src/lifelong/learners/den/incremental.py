@@ -40,7 +40,9 @@ def first_task(known: GrowingNetwork, training: TaskTraining) -> Draft:
     settings, layout = training.settings, known.architecture.layout
     # A pretrained module is taken whole.
     share = 1.0 if known.architecture.start else settings.initial_width
-    widths = {group: ceil(w * share) for group, w in layout.groups.items()}
+    # A layer that is narrower than there are outputs cannot tell them apart.
+    least = training.task.outputs
+    widths = {group: max(ceil(w * share), min(w, least)) for group, w in layout.groups.items()}
     start = first_network(known.architecture, widths, training.task.outputs, training.fresh())
     if known.root is not None:
         return _first_patch(known, start, training)

@@ -53,8 +53,8 @@ class Settings:
             nothing is forgotten while `split` is on; or "keep" the new ones (the paper).
         head_l1: strength of the head's l1 in Eq. 3, as a share of mu_max; doubled for as long as
             the validation loss falls.
-        initial_width: share of the base network's units that task 1 gets; the rest is left for
-            later tasks.
+        initial_width: share of the base network's units that task 1 gets, and at least as many
+            per layer as it has outputs; the rest is left for later tasks.
         min_improvement: an expansion, or a sparser head, is kept if it lowers the validation loss
             by at least this share. With 0, an expansion is kept unless it raises the loss, and no
             sparser head is tried.
