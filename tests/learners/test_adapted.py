@@ -267,6 +267,17 @@ def _spectral():
     return nn.Sequential(stem, nn.ReLU(), nn.Linear(6, 3))
 
 
+@pytest.mark.parametrize("seed", [0, 10, 44])
+def test_what_a_module_writes_is_found_where_it_has_converged(seed):
+    """Of some initial weights the next step of spectral_norm's iteration changes no bit."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        module = _spectral()
+        adapted = adapt(module, torch.randn(4, 5), head="2")
+    written = {f"0.parametrizations.weight.0.{name}" for name in ("_u", "_v")}
+    assert set(adapted.layout.task_owned) == {*HEAD, *written}
+
+
 @pytest.mark.parametrize(
     ("make", "head", "statistics"),
     [

@@ -29,6 +29,7 @@ from lifelong.networks.layout import (
     units_axis,
 )
 from lifelong.networks.nn_modules import (
+    global_state_from,
     identity,
     named_tensors,
     other_names,
@@ -102,13 +103,7 @@ class Adapted:
             x = x.to(getattr(torch, self.data.dtype))
         if generator is None:
             return self._call(False, tensors, x)
-        # The module draws from the global state, which is seeded for it and then restored.
-        seed = int(torch.randint(2**62, (), generator=generator))
-        cuda = [x.device] if x.is_cuda else []
-        with torch.random.fork_rng(devices=cuda):
-            torch.default_generator.manual_seed(seed)
-            if cuda:
-                torch.cuda.manual_seed(seed)
+        with global_state_from(generator, x.device):
             return self._call(True, tensors, x)
 
     def _call(self, training: bool, tensors: Tensors, x: Tensor) -> Tensor:
@@ -364,6 +359,8 @@ def _written(adapted: Adapted, example: Tensor) -> list[str]:
     """Tensors of a task that a training call writes into."""
     x = torch.cat([example, example])  # a batch normalisation refuses a single row
     tensors = {name: tensor.clone() for name, tensor in adapted.start.items()}
+    # Not by their values: an average that has converged is written with what it was.
+    versions = {name: tensor._version for name, tensor in tensors.items()}
     try:
         with torch.no_grad():
             features = adapted.features(tensors, x, torch.Generator().manual_seed(0))
@@ -377,7 +374,7 @@ def _written(adapted: Adapted, example: Tensor) -> list[str]:
             f"{adapted.data.module} must return the outputs of its head in training mode too, one "
             "tensor with a row for each input; without other outputs beside it"
         )
-    return _changed(adapted.start, tensors)
+    return [name for name, tensor in tensors.items() if tensor._version > versions[name]]
 
 
 def _changed(before: Tensors, after: Tensors) -> list[str]:

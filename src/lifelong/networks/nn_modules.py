@@ -1,6 +1,9 @@
-"""What `grow` and `adapt` ask of a module, and how an architecture made of one is identified."""
+"""What `grow` and `adapt` ask of a module, how an architecture made of one is identified, and where
+its own code takes random numbers from.
+"""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from hashlib import sha256
 
 import msgspec
@@ -9,6 +12,18 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from lifelong.networks.layout import HEAD, Layout, NetworkError, Tensors
+
+
+@contextmanager
+def global_state_from(generator: torch.Generator, device: torch.device) -> Iterator[None]:
+    """Seed the global random state, which a module's own code draws from; then restore it."""
+    seed = int(torch.randint(2**62, (), generator=generator))
+    cuda = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda):
+        torch.default_generator.manual_seed(seed)
+        if cuda:
+            torch.cuda.manual_seed(seed)
+        yield
 
 
 def require_module(

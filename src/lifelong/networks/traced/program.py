@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from lifelong.networks.layout import NetworkError, Tensors, Widths
+from lifelong.networks.nn_modules import global_state_from
 
 BATCH = "batch"  # the symbol of the number of rows
 GETITEM = "getitem"
@@ -500,18 +501,11 @@ def _recurrent(
     *arguments: Any,
     generator: torch.Generator | None = None,
 ) -> Any:
-    """A recurrent network. Its dropout between layers draws from the global state, which is seeded
-    for it and then restored.
-    """
+    """A recurrent network, whose dropout between layers draws from the global state."""
     if generator is None:
         return function(*arguments)
     x: Tensor = arguments[0]
-    seed = int(torch.randint(2**62, (), generator=generator))
-    devices = [x.device] if x.is_cuda else []
-    with torch.random.fork_rng(devices=devices):
-        torch.default_generator.manual_seed(seed)
-        if devices:
-            torch.cuda.manual_seed(seed)
+    with global_state_from(generator, x.device):
         return function(*arguments)
 
 
