@@ -173,6 +173,12 @@ def test_the_paper_has_its_capacity_whatever_its_defaults_need(
     del performed
 
 
+def test_the_papers_capacity_is_that_of_its_figure():
+    assert tune._papers_capacity("mnist-variation", "paper") == pytest.approx(1.8)
+    assert tune._papers_capacity("cifar-100", "small") == pytest.approx(6.03)
+    assert tune._papers_capacity("features:animals50/features.npz", "paper") == pytest.approx(5.95)
+
+
 def test_a_tuning_without_a_candidate_says_why(tmp_path, performed, monkeypatch):
     monkeypatch.setattr(tune._Study, "_projected", lambda *_: 1.9)
     with pytest.raises(TuningError, match=r"no trial of DEN .paper. ended .* capacity of 1\.8"):

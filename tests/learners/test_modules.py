@@ -126,13 +126,9 @@ class Killed(BaseException):
     """Of a process, at some validation."""
 
 
-@pytest.mark.parametrize(("split", "breaks_at"), [("units", 3), ("weights", 2), ("auto", 5)])
-def test_a_killed_learning_of_a_module_resumes_to_the_bit(split, breaks_at, tmp_path, monkeypatch):
-    monkeypatch.setattr("lifelong.persistence.checkpoint.APART", 0)
-    taught(DEN(fresh("mobile"), quick(split=split, k=1, budget=BRIEF), seed=3), "mobile", 1).save(
-        tmp_path / "1"
-    )
-    whole, killed, again = (DEN.load(tmp_path / "1") for _ in range(3))
+def _require_resumes(load, tmp_path, monkeypatch, breaks_at):
+    """The model in "1" learns a second task the same to the bit if it is killed on the way."""
+    whole, killed, again = (load(tmp_path / "1") for _ in range(3))
     whole.learn(task("mobile", 2))
     keep, seen = Checkpoint.keep, []
 
@@ -148,6 +144,15 @@ def test_a_killed_learning_of_a_module_resumes_to_the_bit(split, breaks_at, tmp_
             killed.learn(task("mobile", 2), checkpoint=tmp_path / "2")
     again.learn(task("mobile", 2), checkpoint=tmp_path / "2")
     assert same(contents(again), contents(whole))
+
+
+@pytest.mark.parametrize(("split", "breaks_at"), [("units", 3), ("weights", 2), ("auto", 5)])
+def test_a_killed_learning_of_a_module_resumes_to_the_bit(split, breaks_at, tmp_path, monkeypatch):
+    monkeypatch.setattr("lifelong.persistence.checkpoint.APART", 0)
+    taught(DEN(fresh("mobile"), quick(split=split, k=1, budget=BRIEF), seed=3), "mobile", 1).save(
+        tmp_path / "1"
+    )
+    _require_resumes(DEN.load, tmp_path, monkeypatch, breaks_at)
 
 
 def test_one_head_for_all_tasks_leaves_each_its_statistics(tmp_path):
@@ -456,20 +461,7 @@ def test_gpm_on_a_module_as_on_the_same_network():
 def test_gpm_resumes_on_a_module_to_the_bit(adam, tmp_path, monkeypatch):
     monkeypatch.setattr("lifelong.persistence.checkpoint.APART", 0)
     gpm("mobile", 1, adam=adam).save(tmp_path / "1")
-    whole, killed, again = (METHODS["GPM"].learner.load(tmp_path / "1") for _ in range(3))
-    whole.learn(task("mobile", 2))
-    keep = Checkpoint.keep
-
-    def keep_and_break(self, snapshot):
-        keep(self, snapshot)
-        raise Killed
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Checkpoint, "keep", keep_and_break)
-        with pytest.raises(Killed):
-            killed.learn(task("mobile", 2), checkpoint=tmp_path / "2")
-    again.learn(task("mobile", 2), checkpoint=tmp_path / "2")
-    assert same(contents(again), contents(whole))
+    _require_resumes(METHODS["GPM"].learner.load, tmp_path, monkeypatch, breaks_at=1)
 
 
 @pytest.mark.parametrize("harm", [lambda basis: basis[1:].contiguous(), lambda _: None])
