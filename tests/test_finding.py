@@ -1,7 +1,7 @@
 """The density of a task's inputs, and finding the task of a row."""
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import settings as runs
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
@@ -11,6 +11,7 @@ from lifelong.finding import Density, TaskFinder
 
 @given(st.integers(0, 10**6), st.integers(1, 12), st.integers(8, 60))
 @runs(max_examples=25)
+@example(seed=11041, inputs=7, rows=19)
 def test_the_density_is_that_of_its_normal_distribution(seed, inputs, rows):
     generator = np.random.default_rng(seed)
     x = generator.normal(size=(rows, inputs)) @ generator.normal(size=(inputs, inputs))
@@ -19,7 +20,9 @@ def test_the_density_is_that_of_its_normal_distribution(seed, inputs, rows):
     covariance = np.diag(density.noise.astype(np.float64)) + directions.T @ directions
     expected = multivariate_normal(density.mean.astype(np.float64), covariance).logpdf(x)
     np.testing.assert_allclose(density.log(x), np.atleast_1d(expected), rtol=1e-3, atol=1e-2)
-    np.testing.assert_allclose(np.diag(covariance), np.maximum(x.var(0), np.diag(covariance)))
+    # What is kept has 32 bits.
+    varies = np.diag(covariance)
+    np.testing.assert_allclose(varies, np.maximum(x.var(0), varies), rtol=1e-5)
 
 
 def test_an_input_that_never_varies_has_a_density_all_the_same():
