@@ -168,6 +168,19 @@ class ViT(nn.Module):
         return self.fc(self.norm(self.blocks(x))[:, 0])
 
 
+class Decoder(nn.Module):
+    """Down and up again, with a slope per channel and gates."""
+
+    def __init__(self, classes: int = 3) -> None:
+        super().__init__()
+        self.down, self.slope = nn.Conv2d(3, 4, 3, 2, 1), nn.PReLU(4)
+        self.up, self.gate = nn.ConvTranspose2d(4, 6, 2, 2), nn.GLU(1)
+        self.fc = nn.Linear(3, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(self.gate(self.up(self.slope(self.down(x)))).mean((2, 3)))
+
+
 class Text(nn.Module):
     """Embeddings, and PyTorch's own encoder."""
 
@@ -261,6 +274,7 @@ ZOO = {
     "next": Animal(NeXt, "fc", _images(6)),
     "vit": Animal(ViT, "fc", _images(8)),
     "text": Animal(Text, "fc", _tokens),
+    "decoder": Animal(Decoder, "fc", _images(8)),
 }
 
 

@@ -566,6 +566,7 @@ SPLITS = {"mlp": "auto", "convnet": "units", "resnet": "units", "mobile": "weigh
     "next": "units",
     "vit": "auto",
     "text": "units",
+    "decoder": "units",
 }
 
 

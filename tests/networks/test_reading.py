@@ -72,6 +72,7 @@ UNKNOWN = {
     "next": {"grouped.weight"},
     "vit": {"cls"},
     "text": {"tokens.weight", "places.weight"},
+    "decoder": {"up.weight"},
 }
 
 

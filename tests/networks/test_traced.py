@@ -64,6 +64,7 @@ def test_every_module_of_the_zoo_grows(name):
         "next": 2,
         "vit": 4,
         "text": 2,
+        "decoder": 2,
     }
     layout = traced(name).layout
     assert len(layout.groups) == expected[name]

@@ -6,10 +6,10 @@ sizes that follow the widths (`resize`). An operation without a rule fixes the d
 
 `register_rule` adds a rule, and so does an entry point of the group `lifelong.rules`:
 
-    def glu(operation: Operation) -> Dims:
-        ...
+    def atan(operation: Operation) -> Dims:
+        return list(operation["self"])
 
-    register_rule(Rule("aten.glu", glu))
+    register_rule(Rule("aten.atan", atan))
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -215,6 +215,20 @@ def convolution(operation: Operation) -> Dims:
     return [x[0], weight[0], *places]
 
 
+@_rule("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+def transposed_convolution(operation: Operation) -> Dims:
+    x, weight = operation["input"], operation["weight"]
+    if operation["groups"] != 1:
+        raise Mismatch("a transposed convolution with groups")
+    for dim in weight[2:]:
+        operation.fix(dim, "the kernel of a convolution")
+    operation.same(x[1], weight[0])
+    operation.reads("weight", 0)
+    _bias(operation, weight[1])
+    operation.costs(*x[:1], *x[2:], *weight)  # every place of the inputs is spread over a kernel
+    return [x[0], weight[1], *(constant(size) for size in operation.shape[2:])]
+
+
 def _grouped(operation: Operation, groups: int) -> None:
     """A unit is a group of channels with all that it computes."""
     x, weight, number = operation["input"], operation["weight"], Dim(groups)
@@ -223,6 +237,29 @@ def _grouped(operation: Operation, groups: int) -> None:
         inside = constant(dim.size // groups, f"{operation.where}: the channels inside of a group")
         operation.same(product([number, inside]), dim)
     operation.resize("groups", number)
+
+
+@_rule("prelu")
+def prelu(operation: Operation) -> Dims:
+    x, weight = operation["self"], operation["weight"]
+    operation.kind("weight", "bias")  # as a bias it is no reason to read or to drop a unit
+    operation.starts_at("weight", 0.25)
+    if weight[0].size > 1:
+        operation.same(x[1], weight[0])
+    else:
+        operation.fix(weight[0], "one slope for all units")
+    return list(x)
+
+
+@_rule("glu")
+def glu(operation: Operation) -> Dims:
+    x = list(operation["self"])
+    place = operation["dim"] % len(x)
+    inside = Dim(operation.shape[place])
+    count = constant(2, f"{operation.where}: values and gates")
+    operation.same(product([count, inside]), x[place])
+    x[place] = inside
+    return x
 
 
 @_rule("batch_norm")
