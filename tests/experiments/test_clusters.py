@@ -78,7 +78,7 @@ def test_a_cluster_of_ray_that_is_not_there_is_named(tmp_path):
 def test_a_preempted_job_of_slurm_is_queued_again_and_goes_on(tmp_path):
     pytest.importorskip("submitit", reason="the extra 'slurm' is not installed")
     resources = Resources(jobs=1, address="local")
-    asked = job(tmp_path, "DEN", tasks=4)
+    asked = job(tmp_path, "DEN", tasks=4, budget=SECONDS)
     doing: list[Doing] = []
     ended = []
     for event in run_jobs([asked], SLURM, resources):
@@ -94,7 +94,7 @@ def test_a_preempted_job_of_slurm_is_queued_again_and_goes_on(tmp_path):
     assert again.done >= 1  # from the checkpoint, not from the start
     found = find(RunPaths(tmp_path), asked.configuration)
     assert found is not None
-    alone = perform(job(tmp_path / "alone", "DEN", tasks=4))
+    alone = perform(job(tmp_path / "alone", "DEN", tasks=4, budget=SECONDS))
     assert without_times(found.run) == without_times(alone.run)
 
 
