@@ -180,7 +180,9 @@ def test_numbers_can_be_categories():
     assert prepared.columns[0].values == (8001, 8002)
     assert prepared.transform(table, 1)[:, 1:].argmax(axis=1).tolist() == [2, 3, 0, 2]
     text = read_table(polars.DataFrame({"zip": ["8001"], "n": [1.0]}))
-    assert not prepared.transform(text, 1)[:, 1:].any()
+    assert prepared.transform(text, 1)[:, 1:].argmax(axis=1).tolist() == [
+        2
+    ]  # as a file may have it
 
 
 @pytest.mark.parametrize(

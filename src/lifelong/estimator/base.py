@@ -23,7 +23,7 @@ from lifelong.learners.base import Learner
 from lifelong.learners.registry import load_model
 from lifelong.learners.registry import method as method_named
 from lifelong.networks.layout import Architecture
-from lifelong.networks.sequential import mlp
+from lifelong.networks.sequential import Sequential, mlp
 from lifelong.persistence.manifest import ModelFileError
 from lifelong.tables.frames import Column, Table, TableError, read_table
 from lifelong.tables.preparation import MOST_CATEGORIES, RAMPS, Preparation
@@ -35,8 +35,11 @@ Answers: TypeAlias = NDArray[Any]
 MOST_RAMPS = 100
 _FITTED = (
     *("learner_", "preparation_", "finder_", "tasks_", "classes_", "task_classes_"),
-    *("n_features_in_", "feature_names_in_"),
+    *("n_features_in_", "feature_names_in_", "chosen_"),
 )
+# Parameters that the first task settles, and those that each task may change.
+_SETTLED = ("method", "network", "categorical", "max_categories", "ramps", "random_state")
+_CHANGING = ("settings", "budget")
 
 
 class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
@@ -93,12 +96,28 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _fit(self, X: Any, y: Any, weights: Any, **given: Any) -> Self:
         """Learn one task, as the only one; if that fails, what was there stays."""
-        before = {name: self.__dict__.pop(name) for name in _FITTED if name in self.__dict__}
-        try:
-            return self._learn(X, y, weights, **given)
-        except BaseException:
-            self.__dict__.update(before)
-            raise
+        anew = self._as_now()
+        for name in _FITTED:
+            anew.__dict__.pop(name, None)
+        anew._learn(X, y, weights, **given)
+        gone = [name for name in _FITTED if name not in anew.__dict__]
+        self.__dict__.update(anew.__dict__)
+        for name in gone:
+            self.__dict__.pop(name, None)
+        return self
+
+    def _as_now(self) -> Self:
+        """What it knows now: another thread may learn meanwhile, and changes all at once."""
+        now = object.__new__(type(self))
+        now.__dict__ = self.__dict__.copy()
+        return now
+
+    def __copy__(self) -> Self:
+        """A copy that learns for itself."""
+        other = self._as_now()
+        if self.tasks:
+            other.learner_ = self.learner_.with_settings(self.learner_.settings)
+        return other
 
     def _learn(
         self,
@@ -125,18 +144,55 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
         train, valid = (rows, held) if held is not None else self._parted(rows, generator)
         prepared = self._prepared(train.table, number)
         examples = [self._examples(each, prepared, facts, generator) for each in (train, valid)]
-        learner: Learner[Any] = getattr(self, "learner_", None) or self._learner(prepared)
+        learner = self._going_on() if known else self._learner(prepared)
         finder = getattr(self, "finder_", TaskFinder()).with_task(
             examples[0][0],
             [prepared.transform(valid.table, earlier) for earlier in range(1, number + 1)],
             self._seed(),
         )
         learner.learn(self._task(name, examples, facts, learner), checkpoint=checkpoint)
+        after = self._as_now()
+        after._know(learner, prepared, finder, {**known, name: facts})
+        self.__dict__.update(after.__dict__)
+        return self
+
+    def _know(
+        self,
+        learner: Learner[Any],
+        prepared: Preparation,
+        finder: TaskFinder,
+        tasks: dict[str, TaskFacts],
+    ) -> None:
+        """Set all that learning sets."""
         self.learner_, self.preparation_, self.finder_ = learner, prepared, finder
-        self.tasks_ = {**known, name: facts}
+        self.tasks_ = tasks
+        self.chosen_ = self._choices()
         self._tell_classes()
         self._note_columns()
-        return self
+
+    def _choices(self) -> dict[str, Any]:
+        """The parameters that a learner depends on."""
+        given = self._parameters()
+        return {name: given[name] for name in (*_SETTLED, *_CHANGING)}
+
+    def _going_on(self) -> Learner[Any]:
+        """The learner of earlier tasks, by the parameters as they are now."""
+        learner: Learner[Any] = self.learner_
+        now = self._choices()
+        before: dict[str, Any] = getattr(self, "chosen_", now)
+        changed = next((name for name in _SETTLED if now[name] != before[name]), None)
+        if changed is not None:
+            raise SettingError(
+                f"{changed} was {before[changed]!r} when the first task was learned, and cannot "
+                f"become {now[changed]!r}; use `fit`, or another estimator"
+            )
+        if all(now[name] == before[name] for name in _CHANGING):
+            return learner
+        row = method_named(self.method)
+        settings = row.settings_with(budget=self.budget, changes=dict(self.settings or {}))
+        other = learner.with_settings(settings)
+        other._directories = learner._directories  # in whose place it saves from now on
+        return other
 
     def _read_rows(self, X: Any, y: Any, weights: Any, where: str) -> Rows:
         """The rows that weigh something, with the columns that are known."""
@@ -191,8 +247,8 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
         return Preparation.fit(
             table,
             categorical=self.categorical,
-            max_categories=self.max_categories,
-            ramps=0 if hasattr(self.network, "layout") else self.ramps,
+            max_categories=int(self.max_categories),
+            ramps=0 if hasattr(self.network, "layout") else int(self.ramps),
         )
 
     def _learner(self, prepared: Preparation) -> Learner[Any]:
@@ -344,8 +400,9 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
 
     def find_task(self, X: Any) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """The name of each row's task, and how sure that is, from 0 to 1."""
-        found = self._found(X)
-        return np.array(self.tasks, dtype=object)[found.places], found.sure
+        now = self._as_now()
+        found = now._found(X)
+        return np.array(now.tasks, dtype=object)[found.places], found.sure
 
     def _found(self, X: Any) -> FoundTasks:
         check_is_fitted(self)
@@ -415,25 +472,29 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def _of(cls, saved: Saved, learner: Learner[Any]) -> Self:
-        estimator = cls(**saved.parameters)
+        given = saved.parameters
+        if given.get("network") is None:  # as it was traced, which the model has
+            given = {**given, "network": learner.network.architecture}
+        estimator = cls(**given)
         estimator._check_parameters()
         for known, own in zip(learner.network.tasks, saved.tasks, strict=True):
             outputs = 1 if own.classes is None or len(own.classes) == 2 else len(own.classes)
-            if known.kind is not estimator._kind(own) or known.outputs != outputs:
+            kind = estimator._kind(own)
+            # A regressor's loss may change from task to task.
+            fits = known.kind is kind or (kind.is_regression and known.kind.is_regression)
+            if not fits or known.outputs != outputs:
                 raise ValueError(f"the labels of task {known.name!r} are not those of the model")
-        estimator.learner_ = learner
-        estimator.preparation_ = saved.preparation
-        estimator.finder_ = saved.finder
-        estimator.tasks_ = dict(zip(learner.tasks, saved.tasks, strict=True))
-        estimator._tell_classes()
-        estimator._note_columns()
+        tasks = dict(zip(learner.tasks, saved.tasks, strict=True))
+        estimator._know(learner, saved.preparation, saved.finder, tasks)
         return estimator
 
     def _parameters(self) -> dict[str, Any]:
+        """All parameters as JSON has them."""
         given = self.get_params(deep=False)
         if isinstance(self.random_state, np.random.RandomState):
             given["random_state"] = self._seed()
-        for name in ("network", "settings", "budget", "class_weight"):
-            if name in given:
-                given[name] = plain(given[name])
-        return {**given, "categorical": list(self.categorical), "device": "cpu"}
+        network = self.network
+        if hasattr(network, "layout") and not isinstance(network, Sequential):
+            given["network"] = None  # it is in the model
+        given |= {"categorical": list(self.categorical), "device": "cpu"}
+        return {name: plain(value) for name, value in given.items()}

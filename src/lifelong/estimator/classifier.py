@@ -136,22 +136,25 @@ class LifelongClassifier(ClassifierMixin, LifelongEstimator):  # type: ignore[mi
 
     def predict(self, X: Any, *, task: str | None = None) -> Answers:
         """The class of each row, as it was in the labels of its task."""
+        now = self._as_now()
         return self._joined(
             [
-                (rows, self.task_classes_[name][_places(self._outputs(name, inputs))])
-                for name, inputs, rows in self._by_task(X, task)
+                (rows, now.task_classes_[name][_places(now._outputs(name, inputs))])
+                for name, inputs, rows in now._by_task(X, task)
             ]
         )
 
     def predict_proba(self, X: Any, *, task: str | None = None) -> Answers:
         """The probability of each class: of those of the task named, else of all (`classes_`)."""
-        parts = self._by_task(X, task)
+        now = self._as_now()
+        parts = now._by_task(X, task)
         if task is not None:
-            return _probabilities(self._outputs(task, parts[0][1]))
-        everything = np.zeros((sum(len(rows) for *_, rows in parts), len(self.classes_)))
+            return _probabilities(now._outputs(task, parts[0][1]))
+        everything = np.zeros((sum(len(rows) for *_, rows in parts), len(now.classes_)))
+        places = {value: place for place, value in enumerate(now.classes_.tolist())}
         for name, inputs, rows in parts:
-            columns = np.searchsorted(self.classes_, self.task_classes_[name])
-            everything[np.ix_(rows, columns)] = _probabilities(self._outputs(name, inputs))
+            columns = np.array([places[value] for value in now.task_classes_[name].tolist()])
+            everything[np.ix_(rows, columns)] = _probabilities(now._outputs(name, inputs))
         return everything
 
     def predict_log_proba(self, X: Any, *, task: str | None = None) -> Answers:
@@ -161,13 +164,14 @@ class LifelongClassifier(ClassifierMixin, LifelongEstimator):  # type: ignore[mi
 
     def decision_function(self, X: Any, *, task: str | None = None) -> Answers:
         """Outputs of the network: one per row of two classes, else one per class."""
-        parts = self._by_task(X, task)
-        if len({tuple(self.task_classes_[name]) for name, *_ in parts}) > 1:
+        now = self._as_now()
+        parts = now._by_task(X, task)
+        if len({tuple(now.task_classes_[name]) for name, *_ in parts}) > 1:
             raise TableError(
                 "decision_function: the rows belong to tasks of different classes; name one of "
-                f"them by task=..., of {', '.join(map(repr, self.tasks))}"
+                f"them by task=..., of {', '.join(map(repr, now.tasks))}"
             )
-        found = self._joined([(rows, self._outputs(name, x)) for name, x, rows in parts])
+        found = self._joined([(rows, now._outputs(name, x)) for name, x, rows in parts])
         return found[:, 0] if found.shape[1] == 1 else found
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, task: str | None = None) -> float:
@@ -196,7 +200,13 @@ class LifelongClassifier(ClassifierMixin, LifelongEstimator):  # type: ignore[mi
         check_classification_targets(labels)
         found = np.unique(labels)
         if classes is not None:
-            found = np.union1d(found, np.asarray(classes, dtype=found.dtype))
+            given = np.asarray(classes)
+            if (given.dtype.kind in "OUS") != (found.dtype.kind in "OUS"):
+                raise TableError(
+                    f"classes are {given.tolist()}, but the labels are like {found[0]!r}; give "
+                    "both as text or both as numbers"
+                )
+            found = np.union1d(found, given.astype(object) if found.dtype == object else given)
         if len(found) < 2:
             raise TableError(
                 f"a task needs rows of two classes or more to tell apart, but there is one class: "

@@ -95,11 +95,12 @@ class LifelongRegressor(RegressorMixin, LifelongEstimator):  # type: ignore[misc
 
     def predict(self, X: Any, *, task: str | None = None) -> Answers:
         """A number for each row, in the unit of the labels."""
-        parts = self._by_task(X, task)
+        now = self._as_now()
+        parts = now._by_task(X, task)
         told = np.empty(sum(len(rows) for *_, rows in parts))
         for name, inputs, rows in parts:
-            facts = self.tasks_[name]
-            told[rows] = facts.center + facts.spread * self._outputs(name, inputs)[:, 0]
+            facts = now.tasks_[name]
+            told[rows] = facts.center + facts.spread * now._outputs(name, inputs)[:, 0]
         return told
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, task: str | None = None) -> float:
@@ -121,7 +122,11 @@ class LifelongRegressor(RegressorMixin, LifelongEstimator):  # type: ignore[misc
                 "LifelongClassifier learns text"
             )
         numbers = labels.astype(np.float64)
-        spread = float(numbers.std())
+        with np.errstate(over="ignore", invalid="ignore"):
+            spread = float(numbers.std())
+        if not np.isfinite(spread):
+            largest = float(np.abs(numbers).max())
+            raise TableError(f"y: numbers up to {largest:.3g} are too large to be scaled")
         return TaskFacts(center=float(numbers.mean()), spread=spread if spread > 0 else 1.0)
 
     def _strata(self, labels: Column) -> Answers:

@@ -2,7 +2,7 @@
 
 import math
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
@@ -19,9 +19,9 @@ from lifelong.evaluation.measure import is_model
 from lifelong.learners.registry import load_model
 from lifelong.persistence.manifest import ModelFileError
 from lifelong.records import TaskRecord
-from lifelong.tables.files import Writer, batches, sample, taken_out
+from lifelong.tables.files import Kind, Writer, batches, sample, taken_out
 from lifelong.tables.frames import TableError, read_labels
-from lifelong.tables.preparation import Number
+from lifelong.tables.preparation import Known, Number
 
 FRONTS: dict[str, type[LifelongEstimator]] = {
     "classifier": LifelongClassifier,
@@ -85,7 +85,7 @@ def learn_file(
     if regression != isinstance(estimator, LifelongRegressor):
         front = "a regression" if isinstance(estimator, LifelongRegressor) else "classes"
         raise TableError(f"{model}: learns {front}; use it so, or name another directory")
-    table, count = sample(file, most_rows, estimator._seed())
+    table, count = sample(file, most_rows, estimator._seed(), _types(estimator, target))
     apart = [target, *([] if weight is None else [weight])]
     x = taken_out(table, [*apart, *leave_out], str(file))
     checkpoint = model.with_name(f"{model.name}.learning")
@@ -142,6 +142,8 @@ def predict_file(model: Path, file: Path, out: Path, *, task: str | None) -> Pre
         for table, x in _known_columns(estimator, file):
             unused = tuple(n for n in table.column_names if n not in estimator.preparation_.names)
             answers = _answers(estimator, x, task, counted)
+            learned = set(estimator.preparation_.names)
+            answers = {_beside(name, learned): column for name, column in answers.items()}
             taken = [name for name in answers if name in table.column_names]
             table = table.drop_columns(taken)  # answers of an earlier prediction
             for name, column in answers.items():
@@ -153,17 +155,38 @@ def predict_file(model: Path, file: Path, out: Path, *, task: str | None) -> Pre
     return Predicted(str(out), rows, unused, counted)
 
 
-def _known_columns(estimator: LifelongEstimator, file: Path) -> Iterator[tuple[Any, Any]]:
+def _beside(name: str, learned: Collection[str]) -> str:
+    """The name of an answer's column; a column that the model learned from keeps its own."""
+    return name if name not in learned else _beside(f"{name} (answer)", learned)
+
+
+def _known_columns(
+    estimator: LifelongEstimator, file: Path, target: str | None = None
+) -> Iterator[tuple[Any, Any]]:
     """Each batch of a file, and of it the columns that the model knows."""
-    prepared = estimator.preparation_
-    types = {c.name: "number" if isinstance(c, Number) else "text" for c in prepared.columns}
-    text = {c.name for c in prepared.columns if not isinstance(c, Number)}
-    # Numbers that are categories are told apart only if they are read as numbers.
-    for column in prepared.columns:
-        if column.name in text and not any(isinstance(v, str) for v in column.values):  # type: ignore[union-attr]
-            del types[column.name]
-    for table in batches(file, types):  # type: ignore[arg-type]
-        yield table, table.select([n for n in table.column_names if n in prepared.names])
+    names = estimator.preparation_.names
+    for table in batches(file, _types(estimator, target)):
+        yield table, table.select([n for n in table.column_names if n in names])
+
+
+def _types(estimator: LifelongEstimator, target: str | None) -> dict[str, Kind]:
+    """How the columns of a file are read that a model knows, and its labels.
+
+    Categories that are all numbers are as the file has them: read as text or as numbers, they are
+    the same.
+    """
+    if not estimator.tasks:
+        return {}
+    types: dict[str, Kind] = {}
+    for column in estimator.preparation_.columns:
+        if isinstance(column, Number):
+            types[column.name] = "number"
+        elif any(isinstance(value, str) for value in column.values):
+            types[column.name] = "text"
+    classes = (value for facts in estimator.tasks_.values() for value in facts.classes or ())
+    if target is not None and any(isinstance(value, str) for value in classes):
+        types[target] = "text"
+    return types
 
 
 def _answers(
@@ -206,11 +229,13 @@ def score_file(model: Path, file: Path, *, target: str, task: str | None) -> Sco
     estimator = load(model)
     sums: _ClassSums | _NumberSums
     if isinstance(estimator, LifelongClassifier):
+        if task is not None:
+            estimator._number(task)  # refuses one that is not known
         classes = estimator.classes_ if task is None else estimator.task_classes_[task]
         sums = _ClassSums(classes)
     else:
         sums = _NumberSums()
-    for table, x in _known_columns(estimator, file):
+    for table, x in _known_columns(estimator, file, target):
         if target not in table.column_names:
             raise TableError(
                 f"{file}: no column {target!r}; its columns are {', '.join(table.column_names)}"
@@ -236,14 +261,14 @@ class _ClassSums:
 
     def add(self, estimator: Any, x: Any, y: NDArray[Any], task: str | None) -> None:
         shares = estimator.predict_proba(x, task=task)
-        known = {value: place for place, value in enumerate(self.classes.tolist())}
-        unknown = next((value for value in y.tolist() if value not in known), None)
-        if unknown is not None:
+        classes = self.classes.tolist()
+        known = Known({value: place for place, value in enumerate(classes)})
+        truth = np.array([known.get(value, -1) for value in y.tolist()], np.int64)
+        if (truth < 0).any():
             raise TableError(
-                f"the label {unknown!r} is not a class of the task; its classes are "
-                f"{', '.join(map(repr, known))}"
+                f"the label {y[truth < 0][0]!r} is not a class of the task; its classes are "
+                f"{', '.join(map(repr, classes))}"
             )
-        truth = np.array([known[value] for value in y.tolist()], np.int64)
         np.add.at(self.confusion, (truth, shares.argmax(axis=1)), 1)
         with np.errstate(divide="ignore"):
             logits = np.clip(np.log(shares) - np.log1p(-np.minimum(shares, 1)), -_FAR, _FAR)

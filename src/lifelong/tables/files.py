@@ -20,21 +20,23 @@ require_extra("pyarrow", extra="tables")
 import pyarrow as pa  # noqa: E402
 from pyarrow import csv, ipc, parquet  # noqa: E402
 
-Types: TypeAlias = Mapping[str, Literal["number", "text"]]
+Kind: TypeAlias = Literal["number", "text"]
+Types: TypeAlias = Mapping[str, Kind]
 BLOCK = 1 << 20  # bytes of a CSV file at once
 ROWS = 8192  # rows of another file at once
 FORMATS = (".csv", ".tsv", ".parquet", ".arrow", ".feather", ".npz")
 _ODD = re.compile(r"In CSV column #(\d+): .* to (\w+)")
 
 
-def batches(file: Path, types: Types | None = None) -> Iterator[Any]:
+def batches(file: Path, types: Types | None = None, *, thorough: bool = False) -> Iterator[Any]:
     """The rows of a file as Arrow tables, a few at a time, with the columns' known types.
 
-    A CSV file of types that are not known is read twice if its first rows mislead.
+    A CSV file is read twice if no types are known, or it is asked to be `thorough`: then columns
+    of unknown types are right even if its first rows mislead.
     """
     form = _format(file)
     try:
-        yield from _READERS[form](file, types or {})
+        yield from _READERS[form](file, types or {}, thorough)
     except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, TableError | FileNotFoundError | PermissionError):
             raise
@@ -48,11 +50,14 @@ def _format(file: Path) -> str:
     return form
 
 
-def column_types(file: Path) -> dict[str, pa.DataType]:
-    """Types of a CSV file's columns that all of its rows fit; other files tell their own."""
+def column_types(file: Path, known: Types | None = None) -> dict[str, pa.DataType]:
+    """Types of a CSV file's columns that all of its rows fit; other files tell their own.
+
+    A column of a known type has that one, whatever this file alone would suggest.
+    """
     if _format(file) not in (".csv", ".tsv"):
         return {}
-    types: dict[str, pa.DataType] = {}
+    types: dict[str, pa.DataType] = _known_types(file, known) if known else {}
     while True:
         try:
             with _csv(file, types) as reader:
@@ -66,7 +71,10 @@ def column_types(file: Path) -> dict[str, pa.DataType]:
             with _csv(file, dict.fromkeys(_names(file), pa.string())) as reader:
                 names = reader.schema.names
             name = names[int(odd[1])]
-            whole = odd[2].startswith("int") and types.get(name) != pa.float64()
+            if known and known.get(name) == "number" and types.get(name) == pa.float64():
+                raise _odd_number(file, name, error) from error
+            # A column that is empty at first may be anything.
+            whole = odd[2].startswith(("int", "null")) and types.get(name) != pa.float64()
             if types.get(name) == pa.string():
                 raise TableError(f"{file}: column {name!r} cannot be read: {error}") from error
             types[name] = pa.float64() if whole else pa.string()
@@ -98,23 +106,34 @@ def _csv(file: Path, types: Mapping[str, Any]) -> Iterator[Any]:
         yield reader
 
 
-def _read_csv(file: Path, types: Types) -> Iterator[Any]:
+def _read_csv(file: Path, types: Types, thorough: bool) -> Iterator[Any]:
     if file.stat().st_size == 0:
         raise TableError(f"{file}: is empty; its first line must name the columns")
-    known = _known_types(file, types) if types else column_types(file)
+    guess = thorough or not types
+    known = column_types(file, types) if guess else _known_types(file, types)
     try:
         with _csv(file, known) as reader:
             for batch in reader:
-                yield pa.table(batch)
+                yield _in_utf8(pa.table(batch), file)
     except pa.ArrowInvalid as error:
         odd = _ODD.search(str(error))
         if odd is None or not types:
             raise
-        name = _names(file)[int(odd[1])]
-        raise TableError(
-            f"{file}: column {name!r} was learned as numbers, but the file has another value "
-            f"there: {error}"
-        ) from error
+        raise _odd_number(file, _names(file)[int(odd[1])], error) from error
+
+
+def _in_utf8(table: Any, file: Path) -> Any:
+    for field in table.schema:
+        if pa.types.is_binary(field.type):
+            raise TableError(f"{file}: column {field.name!r} is not UTF-8; save the file as UTF-8")
+    return table
+
+
+def _odd_number(file: Path, name: str, error: Exception) -> TableError:
+    return TableError(
+        f"{file}: column {name!r} was learned as numbers, but the file has another value there: "
+        f"{error}"
+    )
 
 
 def _known_types(file: Path, types: Types) -> dict[str, Any]:
@@ -132,13 +151,13 @@ def _known_types(file: Path, types: Types) -> dict[str, Any]:
     return found
 
 
-def _read_parquet(file: Path, _types: Types) -> Iterator[Any]:
+def _read_parquet(file: Path, _types: Types, _thorough: bool) -> Iterator[Any]:
     with parquet.ParquetFile(file) as whole:
         for batch in whole.iter_batches(batch_size=ROWS, use_threads=False):
             yield pa.table(batch)
 
 
-def _read_arrow(file: Path, _types: Types) -> Iterator[Any]:
+def _read_arrow(file: Path, _types: Types, _thorough: bool) -> Iterator[Any]:
     with pa.memory_map(str(file)) as source:
         try:
             whole = ipc.open_file(source)
@@ -150,7 +169,7 @@ def _read_arrow(file: Path, _types: Types) -> Iterator[Any]:
             yield pa.table(batch)
 
 
-def _read_npz(file: Path, _types: Types) -> Iterator[Any]:
+def _read_npz(file: Path, _types: Types, _thorough: bool) -> Iterator[Any]:
     """Arrays of one column each, or x with several: then its columns are x0, x1, …"""
     with np.load(file, allow_pickle=False) as arrays:
         columns: dict[str, Any] = {}
@@ -166,7 +185,7 @@ def _read_npz(file: Path, _types: Types) -> Iterator[Any]:
         yield table.slice(start, ROWS)
 
 
-_READERS: Mapping[str, Callable[[Path, Types], Iterator[Any]]] = {
+_READERS: Mapping[str, Callable[[Path, Types, bool], Iterator[Any]]] = {
     ".csv": _read_csv,
     ".tsv": _read_csv,
     ".parquet": _read_parquet,
@@ -176,8 +195,10 @@ _READERS: Mapping[str, Callable[[Path, Types], Iterator[Any]]] = {
 }
 
 
-def sample(file: Path, most: int, seed: int) -> tuple[Any, int]:
+def sample(file: Path, most: int, seed: int, known: Types | None = None) -> tuple[Any, int]:
     """All rows of a file if there are at most `most`, else as many drawn from it; and their count.
+
+    Columns of known types are read by these.
 
     Each batch keeps the rows with the smallest of random keys so far, so that memory is bounded.
     """
@@ -185,7 +206,7 @@ def sample(file: Path, most: int, seed: int) -> tuple[Any, int]:
     kept: Any = None
     keys = np.array([])
     count = 0
-    for batch in batches(file):
+    for batch in batches(file, known, thorough=True):
         count += batch.num_rows
         kept = batch if kept is None else pa.concat_tables([kept, batch], promote_options="default")
         keys = np.concatenate([keys, generator.random(batch.num_rows)])
@@ -234,7 +255,10 @@ class Writer:
 
 
 def taken_out(table: Any, names: Sequence[str], where: str) -> Any:
-    """The table without these columns; they must be there."""
+    """The table without these columns; they must be there, and each once."""
+    twice = [name for name in names if table.column_names.count(name) > 1]
+    if twice:
+        raise TableError(f"{where}: has more than one column {twice[0]!r}; name them apart")
     missing = [name for name in names if name not in table.column_names]
     if missing:
         raise TableError(

@@ -115,11 +115,12 @@ def _of_frame(given: Any, where: str) -> Table:
         name: _of_series(series, f"{where}, column {name!r}")
         for name, series in zip(names, frame.iter_columns(), strict=True)
     }
-    # Only names that are text name columns: a frame made of an array numbers them.
-    named = all(isinstance(name, str) for name in frame.columns)
-    if not named:
-        columns = {f"x{i}": column for i, column in enumerate(columns.values())}
-    return Table(columns, len(frame), named)
+    if set(frame.columns) == set(range(len(names))):  # as of a frame that was made of an array
+        ordered = [columns[str(place)] for place in range(len(names))]
+        return Table(dict(zip(_numbered(len(names)), ordered, strict=True)), len(frame), False)
+    if len(columns) < len(names):
+        raise TableError(f"{where}: columns must have names that differ as text: {names}")
+    return Table(columns, len(frame), True)
 
 
 def _of_series(series: Any, where: str) -> Column:
@@ -134,6 +135,8 @@ def _of_series(series: Any, where: str) -> Column:
         dtype = series.dtype
     if dtype == nw.Datetime:
         return _floats(series.dt.timestamp("ms").to_list()) / _DAY
+    if dtype == nw.Unknown and series.null_count() == len(series):  # Arrow's type of nothing
+        return np.full(len(series), math.nan)
     if dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object) or dtype == nw.Unknown:
         return of_objects(series.to_list(), where, text=dtype != nw.Object)
     raise TableError(
@@ -170,6 +173,8 @@ def of_objects(values: Iterable[Any], where: str, *, text: bool = False) -> Colu
     for place, value in enumerate(plain):
         if isinstance(value, complex):
             raise TableError(f"{where}: Complex data not supported, but {value} is among it")
+        if isinstance(value, bytes):
+            raise TableError(f"{where}: holds bytes ({value!r}); decode them to text")
         if isinstance(value, list | dict | tuple | set):
             raise TableError(
                 f"{where}: holds a {type(value).__name__} (argument must be a string or a number)"
@@ -186,6 +191,8 @@ def _of_array(given: Any, where: str) -> Table:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", np.exceptions.VisibleDeprecationWarning)
         array = np.asarray(given)
+        if array.dtype.kind in "US" and not isinstance(given, np.ndarray):
+            array = np.array(given, dtype=object)  # numbers beside text in lists stay numbers
     if array.dtype.kind == "c":
         raise TableError(f"{where}: Complex data not supported, but it is of type {array.dtype}")
     if array.ndim < 2:
@@ -243,8 +250,18 @@ def read_labels(given: Any, where: str = "y") -> Column:
             f"{where}: contains NaN or None in {missing} of {len(values)} rows; leave out rows "
             "without a label"
         )
+    if values.dtype == object and len({isinstance(value, str) for value in values}) > 1:
+        raise TableError(
+            f"{where}: mixes text and numbers ({', '.join(map(repr, _two(values)))}); make them "
+            "all text or all numbers"
+        )
     if values.dtype != object and not np.isfinite(values).all():
         raise TableError(f"{where}: contains infinity; labels must be finite")
     if array.dtype == object and values.dtype != object:  # whole numbers and booleans stay so
         return np.array(array.tolist())
     return values
+
+
+def _two(values: Column) -> list[Any]:
+    """A text and another value of a column that has both."""
+    return [next(v for v in values if isinstance(v, str) is text) for text in (True, False)]

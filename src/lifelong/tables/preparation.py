@@ -13,11 +13,12 @@ places for categories to come.
 """
 
 import math
+import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, TypeAlias, final
+from typing import Any, Generic, TypeAlias, TypeVar, final, overload
 
 import msgspec
 import numpy as np
@@ -26,6 +27,8 @@ from numpy.typing import NDArray
 from lifelong.tables.frames import Column, Table, TableError
 
 Value: TypeAlias = str | int | float | bool
+T = TypeVar("T")
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,14})(\.[0-9]{1,15})?", re.ASCII)
 FAR = 5.0  # standard deviations from which on a number is squeezed
 RAMPS = 8
 MOST_RAMPED = 100  # columns of numbers that get ramps; more are an image or a spectrum
@@ -308,7 +311,9 @@ def _extend_number(number: Number, column: Column, task: int) -> Number:
 def _as_numbers(table: Table, name: str) -> NDArray[np.float64]:
     column = table.columns[name]
     if column.dtype == object:
-        odd = next((value for value in column if isinstance(value, str)), None)
+        odd = next((value for value in column if value is not None), None)
+        if odd is None:  # of a few rows, none may have it
+            return np.full(len(column), math.nan)
         raise TableError(
             f"column {name!r}: holds text ({odd!r}), but it was learned as numbers; convert it, or "
             "name it in `categorical` when the first task is learned"
@@ -317,7 +322,7 @@ def _as_numbers(table: Table, name: str) -> NDArray[np.float64]:
 
 
 def _fit_category(name: str, column: Column, most: int, spare: int) -> Category:
-    counted = Counter(_values(column))
+    counted = Counter(_values(column, name))
     kept = sorted(_most_frequent(counted, most), key=_order)
     return Category(
         name, tuple(kept), (1,) * len(kept), len(kept) + spare, int(len(kept) < len(counted))
@@ -325,8 +330,8 @@ def _fit_category(name: str, column: Column, most: int, spare: int) -> Category:
 
 
 def _extend_category(category: Category, column: Column, task: int) -> Category:
-    known = set(category.values)
-    counted = Counter(value for value in _values(column) if value not in known)
+    known = Known(dict.fromkeys(category.values, True))
+    counted = Counter(value for value in _values(column, category.name) if not known.get(value))
     free = category.slots - len(category.values)
     new = sorted(_most_frequent(counted, free), key=_order)
     return msgspec.structs.replace(
@@ -347,26 +352,54 @@ def _order(value: Value) -> tuple[bool, Value]:
     return isinstance(value, str), value
 
 
-def _values(column: Column) -> Iterator[Value]:
+def _values(column: Column, name: str) -> Iterator[Value]:
     """The values of a column that are not missing; of floats, whole ones as integers."""
     if column.dtype == object:
         yield from (value for value in column if value is not None)
         return
+    if np.abs(column[~np.isnan(column)]).max(initial=0) > 2**53:
+        raise TableError(
+            f"column {name!r}: is one of categories, but holds numbers above 2**53, which cannot "
+            "be told apart; give them as text"
+        )
     for value in column[~np.isnan(column)].tolist():
         yield int(value) if value.is_integer() else value
 
 
 def _mark(out: NDArray[np.float32], category: Category, column: Column, task: int) -> None:
     """Set the place of each row's value; of a value that the task does not know, none."""
-    known = category.places(task)
+    known = Known(category.places(task))
     other = _OTHER if 0 < category.other <= task else -1
-    if column.dtype == object:
-        places = [_MISSING if value is None else known.get(value, other) for value in column]
-    else:
-        places = [_MISSING if v != v else known.get(v, other) for v in column.tolist()]
-    at = np.array(places, np.int64)
+    values = column.tolist()
+    places = {v: _MISSING if v is None or v != v else known.get(v, other) for v in set(values)}
+    at = np.array([places[value] for value in values], np.int64)
     rows = np.flatnonzero(at >= 0)
     out[rows, at[rows]] = 1
+
+
+def number_of(value: Value) -> Value:
+    """Of text that is a number as one writes it, the number: files say 7 where frames have "7"."""
+    if not isinstance(value, str) or not _NUMBER.fullmatch(value):
+        return value
+    number = float(value) if "." in value else int(value)
+    return int(number) if isinstance(number, float) and number.is_integer() else number
+
+
+@final
+class Known(Generic[T]):
+    """What is known of values: of exactly this one, else of the number or text that says it."""
+
+    def __init__(self, exactly: Mapping[Value, T]) -> None:
+        self._exactly = exactly
+        self._by_number = {number_of(value): found for value, found in exactly.items()}
+
+    @overload
+    def get(self, value: Value) -> T | None: ...
+    @overload
+    def get(self, value: Value, default: T) -> T: ...
+    def get(self, value: Value, default: T | None = None) -> T | None:
+        found = self._exactly.get(value)
+        return self._by_number.get(number_of(value), default) if found is None else found
 
 
 def labels_as_values(classes: Iterable[Any]) -> list[Value]:
