@@ -41,6 +41,7 @@ FAMILIES = {
     "CIFAR-100, small network": ("family-cifar100", "small"),
     "50 animals": ("family-animals50", "paper"),
     "Permuted MNIST": ("family-permuted", "paper"),
+    "Split MNIST": ("family-split", "paper"),
 }
 MODULES = {
     "residual network": ("modules-cifar100", "paper"),
