@@ -150,9 +150,10 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
             [prepared.transform(valid.table, earlier) for earlier in range(1, number + 1)],
             self._seed(),
         )
+        chosen = self._choices()  # refuses before the learning what could not be saved after it
         learner.learn(self._task(name, examples, facts, learner), checkpoint=checkpoint)
         after = self._as_now()
-        after._know(learner, prepared, finder, {**known, name: facts})
+        after._know(learner, prepared, finder, {**known, name: facts}, chosen)
         self.__dict__.update(after.__dict__)
         return self
 
@@ -162,11 +163,12 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
         prepared: Preparation,
         finder: TaskFinder,
         tasks: dict[str, TaskFacts],
+        chosen: dict[str, Any],
     ) -> None:
         """Set all that learning sets."""
         self.learner_, self.preparation_, self.finder_ = learner, prepared, finder
         self.tasks_ = tasks
-        self.chosen_ = self._choices()
+        self.chosen_ = chosen
         self._tell_classes()
         self._note_columns()
 
@@ -485,7 +487,8 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
             if not fits or known.outputs != outputs:
                 raise ValueError(f"the labels of task {known.name!r} are not those of the model")
         tasks = dict(zip(learner.tasks, saved.tasks, strict=True))
-        estimator._know(learner, saved.preparation, saved.finder, tasks)
+        chosen = estimator._choices()
+        estimator._know(learner, saved.preparation, saved.finder, tasks, chosen)
         return estimator
 
     def _parameters(self) -> dict[str, Any]:
