@@ -13,7 +13,7 @@ from lifelong.experiments.stored import RunPaths, find
 
 pytestmark = pytest.mark.cluster
 RUNS = ("DEN", "DNN-MTL")
-SECONDS = replace(BUDGET, steps=600, patience=100)  # so long that a run is seen while it is made
+SECONDS = replace(BUDGET, steps=1500, patience=200)  # so long that a run is seen while it is made
 # Workers of Ray are at the end of the line otherwise (nice 15), and a lost node is found late.
 FAST = {"worker_niceness": 0, "health_check_initial_delay_ms": 0, "health_check_period_ms": 1000}
 
@@ -50,8 +50,8 @@ def test_a_node_of_ray_that_dies_costs_no_run(tmp_path, cluster):
                 written.setdefault(str(file), file.stat().st_ino)
         if isinstance(event, Doing):
             if not processes:
-                cluster.add_node(num_cpus=1)
                 cluster.remove_node(doomed, allow_graceful=False)  # while it works
+                cluster.add_node(num_cpus=1)
             processes.add(_pid(event))
         else:
             assert event.job.configuration.method not in ended
