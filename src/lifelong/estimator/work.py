@@ -19,7 +19,7 @@ from lifelong.evaluation.measure import is_model
 from lifelong.learners.registry import load_model
 from lifelong.persistence.manifest import ModelFileError
 from lifelong.records import TaskRecord
-from lifelong.tables.files import Kind, Writer, batches, sample, taken_out
+from lifelong.tables.files import ColumnType, Writer, batches, sample, taken_out
 from lifelong.tables.frames import TableError, read_labels
 from lifelong.tables.preparation import Known, Number
 
@@ -169,7 +169,7 @@ def _known_columns(
         yield table, table.select([n for n in table.column_names if n in names])
 
 
-def _types(estimator: LifelongEstimator, target: str | None) -> dict[str, Kind]:
+def _types(estimator: LifelongEstimator, target: str | None) -> dict[str, ColumnType]:
     """How the columns of a file are read that a model knows, and its labels.
 
     Categories that are all numbers are as the file has them: read as text or as numbers, they are
@@ -177,7 +177,7 @@ def _types(estimator: LifelongEstimator, target: str | None) -> dict[str, Kind]:
     """
     if not estimator.tasks:
         return {}
-    types: dict[str, Kind] = {}
+    types: dict[str, ColumnType] = {}
     for column in estimator.preparation_.columns:
         if isinstance(column, Number):
             types[column.name] = "number"

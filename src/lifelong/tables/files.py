@@ -20,8 +20,8 @@ require_extra("pyarrow", extra="tables")
 import pyarrow as pa  # noqa: E402
 from pyarrow import csv, ipc, parquet  # noqa: E402
 
-Kind: TypeAlias = Literal["number", "text"]
-Types: TypeAlias = Mapping[str, Kind]
+ColumnType: TypeAlias = Literal["number", "text"]
+Types: TypeAlias = Mapping[str, ColumnType]
 BLOCK = 1 << 20  # bytes of a CSV file at once
 ROWS = 8192  # rows of another file at once
 FORMATS = (".csv", ".tsv", ".parquet", ".arrow", ".feather", ".npz")

@@ -331,7 +331,8 @@ def _fit_category(name: str, column: Column, most: int, spare: int) -> Category:
 
 def _extend_category(category: Category, column: Column, task: int) -> Category:
     known = Known(dict.fromkeys(category.values, True))
-    counted = Counter(value for value in _values(column, category.name) if not known.get(value))
+    every = Counter(_values(column, category.name))
+    counted = Counter({value: count for value, count in every.items() if not known.get(value)})
     free = category.slots - len(category.values)
     new = sorted(_most_frequent(counted, free), key=_order)
     return msgspec.structs.replace(
@@ -391,7 +392,11 @@ class Known(Generic[T]):
 
     def __init__(self, exactly: Mapping[Value, T]) -> None:
         self._exactly = exactly
-        self._by_number = {number_of(value): found for value, found in exactly.items()}
+
+    @cached_property
+    def _by_number(self) -> dict[Value, T]:
+        """Made for the first value that is not known exactly: most tables have none."""
+        return {number_of(value): found for value, found in self._exactly.items()}
 
     @overload
     def get(self, value: Value) -> T | None: ...
