@@ -9,7 +9,7 @@ from builders import ARCHITECTURES, random, random_network, small_mlp, task_for
 from lifelong.networks.growing import ROOT, GrowingNetwork
 from lifelong.networks.initial import root_tensors
 from lifelong.networks.layout import Axis, NetworkError, Segment, TensorSpec
-from lifelong.networks.patches import Patch, apply, decode, difference, encode
+from lifelong.networks.patches import Patch, apply, decode, difference, encode, of_one_size
 from lifelong.networks.surgery import append_units
 
 SHARED = "hidden1.weight"
@@ -53,14 +53,27 @@ def applied(patch, before):
 def test_zeros_of_a_whole_tensor_take_a_bit(entries, share, seed):
     before = torch.rand(entries, generator=random(seed)) + 1
     kept = torch.rand(entries, generator=random(seed + 1)) >= share
-    after = torch.where(kept, 0.5, 0.0)
+    after = torch.where(kept, -0.5, 0.0)
     patch = difference(before, after)
     patch.require_within(entries)
     assert torch.equal(applied(patch, before), after)
     assert patch.overwritten(entries) == entries
-    valued = int(kept.sum())
-    least = min(2 * entries, 2 * valued + -(-entries // 8)) if valued else 2 * entries
-    assert patch.nbytes == 1 + least
+    valued, bits = int(kept.sum()), -(-entries // 8)
+    # Without any value they are a mask of nothing.
+    assert patch.nbytes == 1 + min(2 * entries, 2 * max(1, valued) + bits)
+
+
+@given(st.integers(1, 300), st.floats(0, 1), st.floats(2**-10, 100), st.integers(0, 99))
+def test_a_mask_of_signs_takes_a_bit_per_entry(entries, share, size, seed):
+    before = torch.randn(entries, generator=random(seed))
+    kept = torch.rand(entries, generator=random(seed + 1)) < share
+    size = torch.tensor(size).half().float()
+    after = of_one_size(before, kept, size)
+    patch = difference(before, after)
+    patch.require_within(entries)
+    assert torch.equal(applied(patch, before).view(torch.int32), after.view(torch.int32))
+    assert patch.nbytes <= 1 + 2 + -(-entries // 8)
+    assert patch.overwritten(entries) == entries
 
 
 def test_values_take_two_bytes_where_that_loses_nothing():
@@ -83,6 +96,10 @@ def test_values_take_two_bytes_where_that_loses_nothing():
         (torch.tensor([2], dtype=torch.uint8), torch.ones(4)),  # all five entries, four values
         (torch.tensor([2, 128], dtype=torch.uint8), torch.ones(5)),  # one value, five are given
         (torch.tensor([2, 255], dtype=torch.uint8), torch.ones(8)),  # bits beyond the last entry
+        (torch.tensor([3, 160], dtype=torch.uint8), torch.ones(2)),  # signs, and two sizes
+        (torch.tensor([3, 160, 0], dtype=torch.uint8), torch.ones(1)),  # signs of another tensor
+        (torch.tensor([3, 255], dtype=torch.uint8), torch.ones(1)),  # bits beyond the last entry
+        (torch.tensor([3, 160], dtype=torch.uint8), torch.zeros(0)),  # signs without a size
         (torch.zeros(0, dtype=torch.uint8), torch.ones(0)),
         (torch.tensor([1.0, 0.0]), torch.ones(1)),
         (torch.tensor([1, 0], dtype=torch.uint8), torch.ones(1, dtype=torch.float64)),

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lifelong.networks.layout import Architecture, TensorSpec, Widths, put
-from lifelong.networks.patches import old_region
+from lifelong.networks.patches import of_one_size, old_region
 
 Initialise: TypeAlias = Callable[[TensorSpec, tuple[int, ...]], Tensor]
 
@@ -42,6 +42,14 @@ def _scaled(spec: TensorSpec, drawn: Tensor) -> Tensor:
         return torch.full_like(drawn, resting_value(spec))
     bound = 1 / math.sqrt(math.prod(n for dim, n in enumerate(drawn.shape) if dim != spec.out))
     return (drawn * 2 - 1) * bound
+
+
+def all_of_one_size(spec: TensorSpec, weight: Tensor) -> Tensor:
+    """The signs of a weight times the deviation that keeps the variance through a ReLU (He et al.,
+    2015); its zeros stay.
+    """
+    inputs = math.prod(size for dim, size in enumerate(weight.shape) if dim != spec.out)
+    return of_one_size(weight, weight != 0, (2 / inputs) ** 0.5)
 
 
 def enlarged(

@@ -3,9 +3,12 @@
 A patch overwrites entries, so that all others, and every task before it, stay exact. It is kept in
 the form in which it is stored: values of 16 bits where they lose nothing, and their places as a
 bitmap or as gaps of one byte each, whichever is smaller. Where a patch overwrites a whole tensor,
-as the first task does with the untrained network, zeros take one bit each.
+as the first task does with the untrained network, zeros take one bit each. Where all that is left
+of a tensor has its signs and one size, as in a mask of the untrained network, a bit per entry and
+that size are enough.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
 
@@ -17,6 +20,7 @@ from lifelong.networks.layout import NetworkError, Region, TensorSpec, Widths, p
 
 _BITMAP, _GAPS = 0, 1  # the first byte of encoded places
 _WHOLE = 2  # every entry is overwritten; a bitmap of those with a value, if others are zero
+_SIGNS = 3  # every entry is overwritten: a bitmap of those that keep their sign, others are zero
 _ESCAPE = 255  # a byte that skips as many entries and names none
 
 
@@ -28,7 +32,7 @@ class Patch:
     Attributes:
         places: of the entries in the flattened tensor as it was before that task, encoded.
         values: of these entries in increasing order of their places, in float32 or float16;
-            without zeros where the whole tensor is overwritten.
+            without zeros where the whole tensor is overwritten; one size where signs are kept.
     """
 
     places: Tensor
@@ -40,7 +44,7 @@ class Patch:
 
     def overwritten(self, entries: int) -> int:
         """How many of a tensor's entries it overwrites."""
-        return entries if self.places[0] == _WHOLE else len(self)
+        return entries if self.places[0] in (_WHOLE, _SIGNS) else len(self)
 
     @property
     def nbytes(self) -> int:
@@ -56,7 +60,8 @@ class Patch:
         if not fits or self.places.dtype != torch.uint8 or self.places.ndim != 1:
             raise NetworkError("a patch needs bytes as places and a row of numbers as values")
         decoded = decode(self.places, entries)
-        if len(decoded) != len(self) or (len(decoded) and int(decoded[-1]) >= entries):
+        wanted = 1 if self.places[0] == _SIGNS else len(decoded)
+        if len(self) != wanted or (len(decoded) and int(decoded[-1]) >= entries):
             raise NetworkError(f"a patch has other places than values, or more than {entries:,}")
 
 
@@ -87,7 +92,7 @@ def decode(encoded: Tensor, entries: int) -> Tensor:
         return torch.from_numpy((np.cumsum(steps) - 1)[content != _ESCAPE])
     if form == [_WHOLE] and not len(content):
         return torch.arange(entries)
-    if form in ([_BITMAP], [_WHOLE]) and len(content) == -(-entries // 8):
+    if form in ([_BITMAP], [_WHOLE], [_SIGNS]) and len(content) == -(-entries // 8):
         return torch.from_numpy(np.unpackbits(content).nonzero()[0])
     raise NetworkError(f"places of a patch for {entries:,} entries are damaged")
 
@@ -97,8 +102,23 @@ def difference(before: Tensor, after: Tensor) -> Patch:
     bits = (tensor.contiguous().view(torch.int32).flatten() for tensor in (before, after))
     places = torch.ne(*bits).nonzero().flatten()
     if len(places) == after.numel() > 0:
-        return _whole(after.contiguous().flatten())
+        forms = [_whole(after.contiguous().flatten()), *_signs(before, after)]
+        return min(forms, key=lambda patch: patch.nbytes)
     return Patch(encode(places.cpu(), after.numel()), _smallest(after.flatten()[places]))
+
+
+def of_one_size(before: Tensor, kept: Tensor, size: float | Tensor) -> Tensor:
+    """The entries of a mask with their signs and this size, the others zero."""
+    signed = torch.copysign(torch.as_tensor(size).to(before), before)
+    return torch.where(kept, signed, 0.0)
+
+
+def _signs(before: Tensor, after: Tensor) -> Iterator[Patch]:
+    """The tensor as signs of what was before and one size, if that is what it is, to the bit."""
+    size, kept = after.abs().max(), after != 0
+    made = of_one_size(before, kept, size)
+    if torch.equal(made.view(torch.int32), after.contiguous().view(torch.int32)):
+        yield Patch(_bitmap(_SIGNS, kept.flatten().cpu().numpy()), _smallest(size[None]))
 
 
 def _whole(after: Tensor) -> Patch:
@@ -122,10 +142,12 @@ def apply(patch: Patch, tensor: Tensor, spec: TensorSpec, then: Widths, now: Wid
     whole = shape == tuple(tensor.shape)
     region = () if whole else old_region(spec, then, now)
     part = tensor if whole else take(tensor, region).contiguous()
-    if patch.places[0] == _WHOLE:
+    places, values = decode(patch.places, part.numel()).to(tensor.device), patch.values
+    if patch.places[0] == _SIGNS:
+        values = torch.copysign(values.to(part), part.view(-1)[places])
+    if patch.places[0] in (_WHOLE, _SIGNS):
         part.zero_()
-    places = decode(patch.places, int(np.prod(shape))).to(tensor.device)
-    part.view(-1)[places] = patch.values.to(tensor.dtype)
+    part.view(-1)[places] = values.to(tensor.dtype)
     if not whole:
         put(tensor, region, part)
 

@@ -20,10 +20,10 @@ from lifelong.learners.baselines import (
     SupSupSettings,
     WSNSettings,
 )
-from lifelong.learners.baselines.subnetworks import straight_through, threshold
 from lifelong.learners.registry import METHODS
 from lifelong.networks.masks import between
 from lifelong.training.budget import SettingError
+from lifelong.training.scores import straight_through, threshold
 
 every_network = pytest.mark.parametrize("network", ARCHITECTURES)
 few = settings(max_examples=3)

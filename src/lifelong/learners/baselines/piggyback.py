@@ -13,11 +13,9 @@ import torch
 from torch import Tensor
 
 from lifelong.learners.baselines.subnetworks import (
-    SCORE,
     SubnetworkLearner,
     pack_masks,
     packed_shapes,
-    straight_through,
     unpack_masks,
 )
 from lifelong.learners.baselines.views import movable_all, movable_own
@@ -30,6 +28,7 @@ from lifelong.training.budget import Budget, require
 from lifelong.training.loop import Problem, TaskObjective, TrainingContext, solve
 from lifelong.training.losses import loss_of
 from lifelong.training.optimizer import under
+from lifelong.training.scores import SCORE, straight_through
 
 
 @final

@@ -9,27 +9,26 @@ task starts from fresh scores instead of the mean of the earlier ones.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from math import prod
 from typing import ClassVar, final
 
 import torch
-from torch import Tensor
 
 from lifelong.learners.baselines.subnetworks import (
     SubnetworkLearner,
-    TopScores,
     pack_masks,
     packed_shapes,
     unpack_masks,
 )
 from lifelong.learners.baselines.views import movable_own, shared_weights
 from lifelong.networks.growing import GrowingNetwork
-from lifelong.networks.layout import Tensors, TensorSpec
+from lifelong.networks.initial import all_of_one_size
+from lifelong.networks.layout import Tensors
 from lifelong.records import TaskRecord
 from lifelong.tasks.task import Task
 from lifelong.training.budget import Budget, require
 from lifelong.training.loop import Problem, TrainingContext, solve
 from lifelong.training.optimizer import under
+from lifelong.training.scores import TopScores
 
 
 @final
@@ -68,7 +67,7 @@ class SupSup(SubnetworkLearner[SupSupSettings]):
         known, start = self.network, self._start(task, generator)
         names, specs = shared_weights(known.architecture), known.architecture.layout.tensors
         if not known.tasks:
-            signed = {name: _of_one_size(start.tensors[name], specs[name]) for name in names}
+            signed = {name: all_of_one_size(specs[name], start.tensors[name]) for name in names}
             start = start.with_tensors({**start.tensors, **signed})
         scores = self._fresh(task, generator).only(names)
         chosen = TopScores(scores, self.settings.share)
@@ -84,10 +83,3 @@ class SupSup(SubnetworkLearner[SupSupSettings]):
         masks = pack_masks(len(known.tasks) + 1, chosen.masks(solution.tensors))
         after = self._after(task, start, solution.tensors, {**known.memory, **masks})
         return after, self._record(task, start, supermask=solution)
-
-
-def _of_one_size(weight: Tensor, spec: TensorSpec) -> Tensor:
-    """Random signs times the deviation that keeps the variance through a ReLU (He et al., 2015)."""
-    inputs = prod(size for dim, size in enumerate(weight.shape) if dim != spec.out)
-    deviation = (2 / inputs) ** 0.5
-    return torch.where(weight < 0, -deviation, deviation)

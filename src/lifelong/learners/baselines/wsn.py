@@ -12,9 +12,7 @@ from typing import ClassVar, final
 import torch
 
 from lifelong.learners.baselines.subnetworks import (
-    SCORE,
     SubnetworkLearner,
-    TopScores,
     pack_masks,
     packed_shapes,
     unpack_masks,
@@ -27,6 +25,7 @@ from lifelong.tasks.task import Task
 from lifelong.training.budget import Budget, require
 from lifelong.training.loop import Problem, TrainingContext, solve
 from lifelong.training.optimizer import under
+from lifelong.training.scores import SCORE, TopScores
 
 
 @final

@@ -8,7 +8,8 @@ units) it gets the one with the lowest
 It starts from the last task's network with the sparse head of Equation 3, or from the untrained
 network, which is kept as its seed: on few rows earlier tasks can be a burden. Tasks 2, 3, 5, 9, 17
 and so on try both; each task takes what was better on average so far. The untrained network has to
-be clearly better, because what a task improves helps only those that start from it.
+be clearly better, because what a task improves helps only those that start from it. Where it is,
+the same tasks try a mask of it in place of a patch.
 """
 
 import math
@@ -22,11 +23,11 @@ from torch import Tensor
 
 from lifelong.learners.den.draft import Draft
 from lifelong.learners.den.expand import dynamic_expansion
+from lifelong.learners.den.mask import MASK, mask_of_untrained, masked_weights, untrained
 from lifelong.learners.den.retrain import retrain_selected, with_sparse_head
 from lifelong.learners.den.split_weights import Patching
 from lifelong.learners.den.task_training import TaskTraining, movement
 from lifelong.networks.growing import ROOT, GrowingNetwork
-from lifelong.networks.layout import HEAD
 from lifelong.records import BYTES, TaskRecord
 from lifelong.tasks.kinds import Kind
 from lifelong.training.budget import Budget
@@ -40,7 +41,7 @@ USUAL, DEAREST = 0.16, 0.03
 # Task 1 overwrites all of the untrained network, so that task 2 begins with the largest.
 FIRST_SIZE = 0.04
 MARGIN = 0.05  # by which the loss from the untrained network must be lower, on average
-FROM_LAST, FROM_ROOT = "retrain", "retrain from root"  # stages
+FROM_LAST, FROM_ROOT, PATCH = "retrain", "retrain from root", "patch"  # stages
 SHARES = (1.0, 1 / 4, 1 / 16)  # of mu, that the first task tries
 
 
@@ -65,37 +66,57 @@ def growth_by_need(known: GrowingNetwork, training: TaskTraining) -> Draft:
     """The draft whose validation loss and bytes are worth most."""
     headed = with_sparse_head(known, training)
     needs = _Needs(known, training)
-    draft = _retrained(known, headed, training)
-    expands = training.settings.expand and known.born and draft.parent is None
-    if expands and draft.loss > training.settings.tau:
-        draft = needs.cheaper(draft, dynamic_expansion(draft, training))
-    return needs.cheapest_patch(headed, draft)
+    starts, kinds = (
+        _tried(training.earlier, *both) for both in ((FROM_LAST, FROM_ROOT), (PATCH, MASK))
+    )
+    trying = _tries_all(training.number)
+    if not trying and _prefers_second(starts) and _prefers_second(kinds):
+        mask = mask_of_untrained(known, training)
+        stages = (*headed.stages, *mask.stages)
+        return needs.unless_solved(headed, replace(mask, stages=stages))
+    draft = needs.patched(headed, starts)
+    if not trying or draft.parent != ROOT or not masked_weights(known.architecture):
+        return draft
+    mask = mask_of_untrained(known, training)
+    if _prefers_second([*kinds, (draft.loss, mask.loss)]):
+        return replace(mask, stages=(*draft.stages, *mask.stages))
+    return replace(draft, stages=(*mask.stages, *draft.stages))  # the last is what is kept
 
 
-def _retrained(known: GrowingNetwork, headed: Draft, training: TaskTraining) -> Draft:
+def _tries_all(number: int) -> bool:
+    """Whether this is one of tasks 2, 3, 5, 9 and so on."""
+    return (number - 1) & (number - 2) == 0
+
+
+def _retrained(
+    known: GrowingNetwork,
+    headed: Draft,
+    training: TaskTraining,
+    found: Sequence[tuple[float, float]],
+) -> Draft:
     """The retrained network, from the start that was better so far."""
-    number, found = training.number, _tried(training.earlier)
-    if (number - 1) & (number - 2):  # not one of tasks 2, 3, 5, 9, ...
-        if _prefers_root(found):
+    if not _tries_all(training.number):
+        if _prefers_second(found):
             return _from_root(known, headed, training)
         return _from_last(headed, training)
     last, root = _from_last(headed, training), _from_root(known, headed, training)
-    chosen = root if _prefers_root([*found, (last.loss, root.loss)]) else last
+    chosen = root if _prefers_second([*found, (last.loss, root.loss)]) else last
     return replace(chosen, stages=(*last.stages, root.stages[-1]))
 
 
-def _prefers_root(found: Sequence[tuple[float, float]]) -> bool:
-    ratios = [math.log(max(root, 1e-12) / max(last, 1e-12)) for last, root in found]
+def _prefers_second(found: Sequence[tuple[float, float]]) -> bool:
+    """Whether the second of two losses was clearly lower on average."""
+    ratios = [math.log(max(second, 1e-12) / max(first, 1e-12)) for first, second in found]
     return bool(ratios) and sum(ratios) / len(ratios) < -MARGIN
 
 
-def _tried(records: Sequence[TaskRecord]) -> list[tuple[float, float]]:
-    """Validation losses of the tasks that tried both starts."""
+def _tried(records: Sequence[TaskRecord], first: str, second: str) -> list[tuple[float, float]]:
+    """Validation losses of the tasks that tried both of two stages."""
     by_stage = [{stage.name: stage.loss for stage in record.stages} for record in records]
     return [
-        (losses[FROM_LAST], losses[FROM_ROOT])
+        (losses[first], losses[second])
         for losses in by_stage
-        if FROM_LAST in losses and FROM_ROOT in losses
+        if first in losses and second in losses
     ]
 
 
@@ -105,15 +126,11 @@ def _from_last(headed: Draft, training: TaskTraining) -> Draft:
 
 def _from_root(known: GrowingNetwork, headed: Draft, training: TaskTraining) -> Draft:
     """The untrained network, with a fresh head, trained whole."""
-    layout, make = known.architecture.layout, training.fresh()
-    units = {group: len(born) for group, born in known.born.items()}
-    widths = layout.widths(units, training.task.outputs)
-    weight, bias = (make(layout.tensors[n], layout.tensors[n].shape(widths)) for n in HEAD)
-    network = known.with_head(weight, bias, ROOT)
-    penalties = movement(training.settings, layout, network.tensors)
+    network = untrained(known, training)
+    penalties = movement(training.settings, known.architecture.layout, network.tensors)
     network, stage = training.train(FROM_ROOT, network, penalties)
     draft = Draft(network, stage.loss, (headed.stages[0], stage), parent=ROOT)
-    return draft.noting("selected", units)
+    return draft.noting("selected", {group: len(born) for group, born in known.born.items()})
 
 
 def _head_l1(draft: Draft, training: TaskTraining) -> float:
@@ -133,6 +150,24 @@ class _Needs:
     def guess(self) -> float:
         """Validation loss of the best constant guess from the training rows."""
         return constant_loss(self.training)
+
+    def patched(self, headed: Draft, starts: Sequence[tuple[float, float]]) -> Draft:
+        """What a patch, of the start that was better so far, and new units are worth."""
+        draft = _retrained(self.known, headed, self.training, starts)
+        settings = self.training.settings
+        expands = settings.expand and self.known.born and draft.parent is None
+        if expands and draft.loss > settings.tau:
+            draft = self.cheaper(draft, dynamic_expansion(draft, self.training))
+        return self.cheapest_patch(headed, draft)
+
+    def unless_solved(self, headed: Draft, found: Draft) -> Draft:
+        """What was found, or the head alone if that costs less."""
+        alone, whole = (Patching(self.known, one, self.training) for one in (headed, found))
+        if self.cost(alone, headed) > self.cost(whole, found):
+            return found
+        head, *others = found.stages
+        # Last, because it is the training that the network comes from.
+        return replace(headed, stages=(*others, head), groups=found.groups)
 
     def cost(self, patching: Patching, draft: Draft) -> float:
         size = patching.bytes(draft.network) / (BYTES * patching.base)
@@ -160,11 +195,7 @@ class _Needs:
         found = patching.rounded(patching.trained(best.draft, best.kept), best.kept)
         short = tuple(one.draft.stages[-1] for one in tried)
         stages = (*draft.stages, *short, found.stages[-1])
-        alone = Patching(self.known, headed, self.training)
-        if self.cost(alone, headed) <= self.cost(patching, found):
-            # Last, because it is the training that the network comes from.
-            return replace(headed, stages=(*stages[1:], stages[0]), groups=draft.groups)
-        return replace(found, stages=stages)
+        return self.unless_solved(headed, replace(found, stages=stages))
 
     def _search(self, patching: Patching) -> list["_Tried"]:
         """From the size of the task before: smaller ones while the cost falls, else larger ones.
@@ -205,8 +236,11 @@ class _Needs:
         )
 
     def _last_size(self, base: int) -> float:
-        """Share of the base network that the task before overwrote."""
-        changed = sum(self.training.earlier[-1].changed.values()) if self.training.earlier else 0
+        """Share of the base network that the task before overwrote, or the last one without a
+        mask.
+        """
+        patched = [r for r in self.training.earlier if r.stages and r.stages[-1].name != MASK]
+        changed = sum(patched[-1].changed.values()) if patched else 0
         return changed / base if changed else FIRST_SIZE
 
 

@@ -30,6 +30,7 @@ from lifelong.training.loop import (
     solve,
     validation_loss,
 )
+from lifelong.training.optimizer import under
 from lifelong.training.penalties import (
     Around,
     L1Norm,
@@ -40,6 +41,7 @@ from lifelong.training.penalties import (
     sparsity,
     unit_groups,
 )
+from lifelong.training.scores import TopScores
 
 PARTS = 50  # of the validation rows, for the standard error of a difference
 
@@ -111,6 +113,31 @@ class TaskTraining:
         specs = network.architecture.layout.tensors
         solution = self._solve(stage, network.tensors, goal, penalties, specs, movable, budget)
         return network.with_tensors(solution.tensors), solution.record(stage)
+
+    def train_mask(
+        self, stage: str, network: Network, weights: Collection[str], share: float
+    ) -> tuple[Network, StageRecord]:
+        """Train a score for each entry of these weights, which stay, and all that is no weight.
+
+        Of each weight the share with the largest scores is kept, the rest is zero.
+        """
+        specs, make = network.architecture.layout.tensors, self.fresh()
+        scores = {name: make(specs[name], tuple(network.tensors[name].shape)) for name in weights}
+        chosen = TopScores(scores, share)
+        free = trainable({name: spec for name, spec in specs.items() if name not in weights})
+        problem = Problem(
+            f"{self.task.name}: {stage}",
+            {**network.tensors, **under("score", scores)},
+            [chosen.objective(network.architecture, self.task, self.device)],
+            {**free, **dict.fromkeys(under("score", scores))},
+            buffers=statistics(specs),
+            hook=chosen,
+        )
+        solution = solve(problem, self.settings.budget, self.generator, self.context)
+        masks = chosen.masks(solution.tensors)
+        kept = {name: torch.where(masks[name], network.tensors[name], 0.0) for name in weights}
+        found = {name: solution.tensors[name] for name in network.tensors}
+        return network.with_tensors({**found, **kept}), solution.record(stage)
 
     def _solve(
         self,
