@@ -285,12 +285,12 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "foreign manifest": (lambda p: (p / MANIFEST).write_text("{}"), "not a lifelong model"),
     "newer version": (
-        lambda p: rewrite(p, version=8, whatever=1),
-        "format version 8, but this release reads 3 to 7; a newer release",
+        lambda p: rewrite(p, version=9, whatever=1),
+        "format version 9, but this release reads 3 to 8; a newer release",
     ),
     "older version": (
         lambda p: rewrite(p, version=2, sha256="x"),
-        "format version 2, but this release reads 3 to 7; an older one",
+        "format version 2, but this release reads 3 to 8; an older one",
     ),
     "changed by accident": (
         lambda p: (p / MANIFEST).write_text((p / MANIFEST).read_text().replace("task 2", "task 9")),

@@ -32,7 +32,7 @@ from lifelong.persistence.segments import Pointer, TaskFacts
 from lifelong.records import TaskRecord
 
 FORMAT = "lifelong model"
-VERSION = 7
+VERSION = 8
 OLDEST = 3  # version that is still read
 WHOLE = 6  # last version without segments
 MANIFEST = "manifest.json"
