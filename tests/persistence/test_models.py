@@ -431,11 +431,17 @@ def test_a_model_of_an_older_version_is_read_and_saved_in_the_new_form(path, tmp
     assert same(contents(again), contents(loaded))
 
 
+def test_version_7_is_read_which_had_no_masks_of_the_untrained_network(model):
+    expected = contents(DEN.load(model))
+    rewrite(model, version=7)
+    assert same(contents(DEN.load(model)), expected)
+
+
 def test_a_model_of_an_older_version_is_replaced_where_it_is(model):
     learner = DEN.load(in_one_file(model))
     learner.learn(task_for(small_mlp(), seed=9, name="next"))
     learner.save(model)
-    assert read_manifest(model)["version"] == 7
+    assert read_manifest(model)["version"] == 8
     assert kinds_of_files(model) == {MANIFEST: 1, "tensors": 1, "tasks": 1}
     assert same(contents(DEN.load(model)), contents(learner))
 

@@ -1,6 +1,7 @@
 """A learning that is stopped anywhere goes on where it was, and ends with the same bits."""
 
 import copy
+import math
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -37,7 +38,8 @@ from lifelong.learners.baselines import (
     SISettings,
     TrainingSettings,
 )
-from lifelong.learners.den import DEN
+from lifelong.learners.den import DEN, by_need
+from lifelong.learners.den.mask import MASK
 from lifelong.learners.registry import METHODS as REGISTERED
 from lifelong.persistence import checkpoint as journal
 from lifelong.persistence.checkpoint import CheckpointError
@@ -114,6 +116,22 @@ def test_a_learn_that_was_stopped_goes_on_to_the_bit(name, tmp_path):
         resumed
         == sum(stage.steps for stage in expected.records[-1].stages[1:]) / BUDGET.check_every
     )
+
+
+def test_a_learn_that_tries_a_mask_goes_on_to_the_bit(tmp_path, monkeypatch):
+    monkeypatch.setattr(by_need, "MARGIN", -math.inf)  # the untrained network and its mask win
+    first, second = stream_for(small_mlp(), "one output", "classes")
+    settings = quick(split="auto", price=0.01)
+    base, expected = (learned(small_mlp(), [first], settings) for _ in range(2))
+    expected.learn(second)
+    assert MASK in [stage.name for stage in expected.records[-1].stages]
+    for learner in stopped_everywhere(
+        lambda: copy.copy(base),
+        lambda learner, at: learner.learn(second, checkpoint=at),
+        tmp_path,
+    ):
+        assert same(contents(learner), contents(expected))
+        assert unhurried(learner.records) == unhurried(expected.records)
 
 
 FAMILY = ["LPF", "LwF", "ER", "GPM", "PackNet", "Piggyback", "SupSup", "WSN", "HAT", "LoRA", "APD"]

@@ -40,7 +40,7 @@ USUAL, DEAREST = 0.16, 0.03
 # The search for a size begins with that of the task before; with this one if it overwrote nothing.
 # Task 1 overwrites all of the untrained network, so that task 2 begins with the largest.
 FIRST_SIZE = 0.04
-MARGIN = 0.05  # by which the loss from the untrained network must be lower, on average
+MARGIN = 0.05  # share by which losses must be lower, on average, to give up what tasks improved
 FROM_LAST, FROM_ROOT, PATCH = "retrain", "retrain from root", "patch"  # stages
 SHARES = (1.0, 1 / 4, 1 / 16)  # of mu, that the first task tries
 
@@ -66,21 +66,26 @@ def growth_by_need(known: GrowingNetwork, training: TaskTraining) -> Draft:
     """The draft whose validation loss and bytes are worth most."""
     headed = with_sparse_head(known, training)
     needs = _Needs(known, training)
-    starts, kinds = (
-        _tried(training.earlier, *both) for both in ((FROM_LAST, FROM_ROOT), (PATCH, MASK))
-    )
-    trying = _tries_all(training.number)
-    if not trying and _prefers_second(starts) and _prefers_second(kinds):
+    starts = _tried(training.earlier, FROM_LAST, FROM_ROOT)
+    kinds = _tried(training.earlier, PATCH, MASK)
+    masks, trying = _lower(kinds, _margin(_lower(starts, MARGIN))), _tries_all(training.number)
+    if masks and not trying:
         mask = mask_of_untrained(known, training)
         stages = (*headed.stages, *mask.stages)
         return needs.unless_solved(headed, replace(mask, stages=stages))
     draft = needs.patched(headed, starts)
-    if not trying or draft.parent != ROOT or not masked_weights(known.architecture):
+    from_root = draft.parent == ROOT
+    if not trying or not (masks or from_root) or not masked_weights(known.architecture):
         return draft
     mask = mask_of_untrained(known, training)
-    if _prefers_second([*kinds, (draft.loss, mask.loss)]):
+    if _lower([*kinds, (draft.loss, mask.loss)], _margin(from_root)):
         return replace(mask, stages=(*draft.stages, *mask.stages))
     return replace(draft, stages=(*mask.stages, *draft.stages))  # the last is what is kept
+
+
+def _margin(from_root: bool) -> float:
+    """By how much a mask must be better than a patch: not at all if that helps no later task."""
+    return 0.0 if from_root else MARGIN
 
 
 def _tries_all(number: int) -> bool:
@@ -96,18 +101,18 @@ def _retrained(
 ) -> Draft:
     """The retrained network, from the start that was better so far."""
     if not _tries_all(training.number):
-        if _prefers_second(found):
+        if _lower(found, MARGIN):
             return _from_root(known, headed, training)
         return _from_last(headed, training)
     last, root = _from_last(headed, training), _from_root(known, headed, training)
-    chosen = root if _prefers_second([*found, (last.loss, root.loss)]) else last
+    chosen = root if _lower([*found, (last.loss, root.loss)], MARGIN) else last
     return replace(chosen, stages=(*last.stages, root.stages[-1]))
 
 
-def _prefers_second(found: Sequence[tuple[float, float]]) -> bool:
-    """Whether the second of two losses was clearly lower on average."""
+def _lower(found: Sequence[tuple[float, float]], margin: float) -> bool:
+    """Whether the second of two losses was lower on average, by more than this share."""
     ratios = [math.log(max(second, 1e-12) / max(first, 1e-12)) for first, second in found]
-    return bool(ratios) and sum(ratios) / len(ratios) < -MARGIN
+    return bool(ratios) and sum(ratios) / len(ratios) < -margin
 
 
 def _tried(records: Sequence[TaskRecord], first: str, second: str) -> list[tuple[float, float]]:

@@ -41,7 +41,8 @@ def changed(runs: Sequence[Run]) -> Figure:
         "Which weights a task overwrites",
         "Of the entries that each tensor had when the task began, the share for which the task "
         "keeps values of its own; earlier tasks still have theirs. 0: it takes the tensor as it "
-        "is." + (" With so many tasks, a cell is the mean of several." * (count > MOST)),
+        "is, 1: it has all of it anew, as the first task and masks of the untrained network do."
+        + (" With so many tasks, a cell is the mean of several." * (count > MOST)),
         heat_map(all_tasks(runs), "weights", "task", "share"),
         ("method", "seed"),
         on_one_scale(by_run(runs, _changed_view), "share"),
