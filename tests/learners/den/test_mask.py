@@ -1,9 +1,7 @@
 """A mask of the untrained network as what a task stores: what is kept, and what it changes."""
 
 import math
-from dataclasses import replace
 
-import msgspec
 import pytest
 import torch
 from hypothesis import given
@@ -28,18 +26,16 @@ from builders import (
 )
 from lifelong import grow
 from lifelong.learners.den import DEN, by_need
-from lifelong.learners.den.mask import MASK, mask_of_untrained, masked_weights, recalibrated
+from lifelong.learners.den.mask import MASK, mask_of_root, masked_weights, recalibrated
 from lifelong.learners.den.task_training import TaskTraining
 from lifelong.networks.growing import ROOT
 
 AUTO = {"split": "auto", "price": 0.01}
 
 
-@pytest.fixture
-def preferred(monkeypatch):
-    """The untrained network and its masks are taken, whatever their losses."""
-    monkeypatch.setattr(by_need, "MARGIN", -math.inf)
-    monkeypatch.setattr(by_need, "_margin", lambda _: -math.inf)
+def mask_if_tried(found):
+    """The untrained network, and a mask of it as soon as one was tried, whatever their losses."""
+    return MASK if any(MASK in losses for losses in found) else by_need.FROM_ROOT
 
 
 def training_for(task):
@@ -53,8 +49,8 @@ def masked(learner):
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 @pytest.mark.parametrize("width", [0.5, 1.0])
-@pytest.mark.usefixtures("preferred")
-def test_masks_are_stored_in_bits_and_nothing_is_forgotten(name, width, tmp_path):
+def test_masks_are_stored_in_bits_and_nothing_is_forgotten(name, width, tmp_path, monkeypatch):
+    monkeypatch.setattr(by_need, "_best_start", mask_if_tried)
     architecture = ARCHITECTURES[name]()
     tasks = stream_for(architecture, *KINDS, "one output", "classes")
     learner = DEN(architecture, quick(**AUTO, initial_width=width), seed=2)
@@ -66,7 +62,7 @@ def test_masks_are_stored_in_bits_and_nothing_is_forgotten(name, width, tmp_path
         now = answers(learner, x)
         assert all(torch.equal(now[key], old) for seen in before for key, old in seen.items())
         before.append(now)
-    assert masked(learner)[:2] == [2, 3]
+    assert 2 in masked(learner)
     assert all(learner.records[number - 1].parent == ROOT for number in masked(learner))
     for name_of, patch in learner.network.tasks[1].patches.items():
         if name_of in masked_weights(architecture):
@@ -89,7 +85,7 @@ def test_a_mask_has_the_signs_of_the_untrained_network_and_one_size(name, kind):
     task = task_for(architecture, kind, seed=4)
     training = training_for(task)
     state = training.generator.get_state()
-    draft = mask_of_untrained(known, training)
+    draft = mask_of_root(known, training)
     assert torch.equal(training.generator.get_state(), state)
     assert draft.loss == training.loss(draft.network)
     root = known.start_from(ROOT)
@@ -122,25 +118,37 @@ def test_recalibration_keeps_the_order_and_never_raises_the_loss(kind, scale, sh
         assert (ordered.diff() >= -1e-4 * other.abs().max()).all()
 
 
-@pytest.mark.usefixtures("preferred")
 def test_a_mask_that_is_only_tried_changes_no_weight(monkeypatch):
     architecture = small_mlp()
     tasks = stream_for(architecture, "one output", "classes", "one output", "one output")
-    tried = []
-
-    def worse(known, training):
-        tried.append(training.number)
-        mask = mask_of_untrained(known, training)
-        stage = msgspec.structs.replace(mask.stages[-1], loss=math.inf)
-        return replace(mask, loss=math.inf, stages=(stage,))
-
-    with monkeypatch.context() as patched:
-        patched.setattr(by_need, "mask_of_untrained", worse)
-        learner = learned(architecture, tasks, quick(**AUTO))
+    monkeypatch.setattr(by_need, "_best_start", lambda _: by_need.FROM_ROOT)
+    tried = learned(architecture, tasks, quick(**AUTO))
     monkeypatch.setattr(by_need, "masked_weights", lambda _: ())
     without = learned(architecture, tasks, quick(**AUTO))
-    assert tried[:2] == [2, 3]
-    assert same(contents(learner), contents(without))
+    stages = [[stage.name for stage in record.stages] for record in tried.records]
+    assert [MASK in names for names in stages] == [False, True, True, False]
+    assert same(contents(tried), contents(without))
+
+
+LOSSES = {by_need.FROM_LAST: 1.0, by_need.FROM_ROOT: 1.0, MASK: 1.0}
+
+
+@pytest.mark.parametrize(
+    ("found", "best"),
+    [
+        ([], by_need.FROM_LAST),
+        ([LOSSES], by_need.FROM_LAST),
+        ([LOSSES | {by_need.FROM_ROOT: 0.96}], by_need.FROM_LAST),  # not clearly
+        ([LOSSES | {by_need.FROM_ROOT: 0.9}], by_need.FROM_ROOT),
+        ([LOSSES | {by_need.FROM_ROOT: 0.9, MASK: 0.89}], MASK),
+        ([LOSSES | {by_need.FROM_ROOT: 0.9, MASK: 0.91}], by_need.FROM_ROOT),
+        ([LOSSES | {MASK: 0.96}], by_need.FROM_LAST),  # not clearly
+        ([LOSSES | {MASK: 0.9}], MASK),
+        ([LOSSES | {MASK: 0.8}, {"head": 0.1}, LOSSES | {MASK: 1.3}], by_need.FROM_LAST),
+    ],
+)
+def test_what_later_tasks_start_from(found, best):
+    assert by_need._best_start(found) == best
 
 
 def test_a_pretrained_module_has_no_mask():

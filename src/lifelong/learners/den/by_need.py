@@ -9,11 +9,11 @@ It starts from the last task's network with the sparse head of Equation 3, or fr
 network, which is kept as its seed: on few rows earlier tasks can be a burden. Tasks 2, 3, 5, 9, 17
 and so on try both; each task takes what was better on average so far. The untrained network has to
 be clearly better, because what a task improves helps only those that start from it. Where it is,
-the same tasks try a mask of it in place of a patch.
+the same tasks try a mask of it, which is stored instead of a patch.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from lifelong.learners.den.draft import Draft
 from lifelong.learners.den.expand import dynamic_expansion
-from lifelong.learners.den.mask import MASK, mask_of_untrained, masked_weights, untrained
+from lifelong.learners.den.mask import MASK, mask_of_root, masked_weights, untrained
 from lifelong.learners.den.retrain import retrain_selected, with_sparse_head
 from lifelong.learners.den.split_weights import Patching
 from lifelong.learners.den.task_training import TaskTraining, movement
@@ -40,8 +40,8 @@ USUAL, DEAREST = 0.16, 0.03
 # The search for a size begins with that of the task before; with this one if it overwrote nothing.
 # Task 1 overwrites all of the untrained network, so that task 2 begins with the largest.
 FIRST_SIZE = 0.04
-MARGIN = 0.05  # share by which losses must be lower, on average, to give up what tasks improved
-FROM_LAST, FROM_ROOT, PATCH = "retrain", "retrain from root", "patch"  # stages
+MARGIN = 0.05  # by which the loss from the untrained network must be lower, on average
+FROM_LAST, FROM_ROOT = "retrain", "retrain from root"  # stages
 SHARES = (1.0, 1 / 4, 1 / 16)  # of mu, that the first task tries
 
 
@@ -66,76 +66,71 @@ def growth_by_need(known: GrowingNetwork, training: TaskTraining) -> Draft:
     """The draft whose validation loss and bytes are worth most."""
     headed = with_sparse_head(known, training)
     needs = _Needs(known, training)
-    starts = _tried(training.earlier, FROM_LAST, FROM_ROOT)
-    kinds = _tried(training.earlier, PATCH, MASK)
-    masks, trying = _lower(kinds, _margin(_lower(starts, MARGIN))), _tries_all(training.number)
-    if masks and not trying:
-        mask = mask_of_untrained(known, training)
-        stages = (*headed.stages, *mask.stages)
-        return needs.unless_solved(headed, replace(mask, stages=stages))
-    draft = needs.patched(headed, starts)
-    from_root = draft.parent == ROOT
-    if not trying or not (masks or from_root) or not masked_weights(known.architecture):
-        return draft
-    mask = mask_of_untrained(known, training)
-    if _lower([*kinds, (draft.loss, mask.loss)], _margin(from_root)):
-        return replace(mask, stages=(*draft.stages, *mask.stages))
-    return replace(draft, stages=(*mask.stages, *draft.stages))  # the last is what is kept
+    draft = _started(known, headed, training)
+    if draft.stages[-1].name == MASK:
+        return needs.unless_solved(headed, draft)
+    expands = training.settings.expand and known.born and draft.parent is None
+    if expands and draft.loss > training.settings.tau:
+        draft = needs.cheaper(draft, dynamic_expansion(draft, training))
+    return needs.cheapest_patch(headed, draft)
 
 
-def _margin(from_root: bool) -> float:
-    """By how much a mask must be better than a patch: not at all if that helps no later task."""
-    return 0.0 if from_root else MARGIN
+def _started(known: GrowingNetwork, headed: Draft, training: TaskTraining) -> Draft:
+    """The network trained from the start that was best so far."""
+    found = [{stage.name: stage.loss for stage in record.stages} for record in training.earlier]
+    best = _best_start(found)
+    if (training.number - 1) & (training.number - 2):  # not one of tasks 2, 3, 5, 9, ...
+        return _from(best, known, headed, training)
+    tried = {start: _from(start, known, headed, training) for start in (FROM_LAST, FROM_ROOT)}
+    stages = [stage for draft in tried.values() for stage in draft.stages[1:]]
+    now = _best_start([*found, _losses(tried)])
+    if masked_weights(known.architecture) and (best == MASK or now == FROM_ROOT):
+        tried[MASK] = _from(MASK, known, headed, training)
+        now = _best_start([*found, _losses(tried)])
+        # The last stage is the training that the network comes from.
+        stages.insert(len(stages) if now == MASK else 0, tried[MASK].stages[-1])
+    return replace(tried[now], stages=(*headed.stages, *stages))
 
 
-def _tries_all(number: int) -> bool:
-    """Whether this is one of tasks 2, 3, 5, 9 and so on."""
-    return (number - 1) & (number - 2) == 0
+def _losses(tried: Mapping[str, Draft]) -> dict[str, float]:
+    return {start: draft.loss for start, draft in tried.items()}
 
 
-def _retrained(
-    known: GrowingNetwork,
-    headed: Draft,
-    training: TaskTraining,
-    found: Sequence[tuple[float, float]],
-) -> Draft:
-    """The retrained network, from the start that was better so far."""
-    if not _tries_all(training.number):
-        if _lower(found, MARGIN):
-            return _from_root(known, headed, training)
-        return _from_last(headed, training)
-    last, root = _from_last(headed, training), _from_root(known, headed, training)
-    chosen = root if _lower([*found, (last.loss, root.loss)], MARGIN) else last
-    return replace(chosen, stages=(*last.stages, root.stages[-1]))
+def _best_start(found: Sequence[Mapping[str, float]]) -> str:
+    """The start that was best for the tasks that tried several, by their validation losses.
+
+    Each is the loss of one training; of the patches that follow several are tried, and the best of
+    them is low by chance where there are few rows.
+    """
+    if _lower(found, MASK, FROM_LAST, MARGIN) and _lower(found, MASK, FROM_ROOT, 0.0):
+        return MASK
+    return FROM_ROOT if _lower(found, FROM_ROOT, FROM_LAST, MARGIN) else FROM_LAST
 
 
-def _lower(found: Sequence[tuple[float, float]], margin: float) -> bool:
-    """Whether the second of two losses was lower on average, by more than this share."""
-    ratios = [math.log(max(second, 1e-12) / max(first, 1e-12)) for first, second in found]
+def _lower(found: Sequence[Mapping[str, float]], one: str, other: str, margin: float) -> bool:
+    """Whether one of two losses was lower than the other by this share, on average."""
+    ratios = [
+        math.log(max(losses[one], 1e-12) / max(losses[other], 1e-12))
+        for losses in found
+        if one in losses and other in losses
+    ]
     return bool(ratios) and sum(ratios) / len(ratios) < -margin
 
 
-def _tried(records: Sequence[TaskRecord], first: str, second: str) -> list[tuple[float, float]]:
-    """Validation losses of the tasks that tried both of two stages."""
-    by_stage = [{stage.name: stage.loss for stage in record.stages} for record in records]
-    return [
-        (losses[first], losses[second])
-        for losses in by_stage
-        if first in losses and second in losses
-    ]
+def _from(start: str, known: GrowingNetwork, headed: Draft, training: TaskTraining) -> Draft:
+    if start == FROM_LAST:
+        return retrain_selected(headed, training, _head_l1(headed, training))
+    draft = mask_of_root(known, training) if start == MASK else _root_retrained(known, training)
+    selected = {group: len(born) for group, born in known.born.items()}
+    return replace(draft, stages=(*headed.stages, *draft.stages)).noting("selected", selected)
 
 
-def _from_last(headed: Draft, training: TaskTraining) -> Draft:
-    return retrain_selected(headed, training, _head_l1(headed, training))
-
-
-def _from_root(known: GrowingNetwork, headed: Draft, training: TaskTraining) -> Draft:
+def _root_retrained(known: GrowingNetwork, training: TaskTraining) -> Draft:
     """The untrained network, with a fresh head, trained whole."""
     network = untrained(known, training)
     penalties = movement(training.settings, known.architecture.layout, network.tensors)
     network, stage = training.train(FROM_ROOT, network, penalties)
-    draft = Draft(network, stage.loss, (headed.stages[0], stage), parent=ROOT)
-    return draft.noting("selected", {group: len(born) for group, born in known.born.items()})
+    return Draft(network, stage.loss, (stage,), parent=ROOT)
 
 
 def _head_l1(draft: Draft, training: TaskTraining) -> float:
@@ -155,15 +150,6 @@ class _Needs:
     def guess(self) -> float:
         """Validation loss of the best constant guess from the training rows."""
         return constant_loss(self.training)
-
-    def patched(self, headed: Draft, starts: Sequence[tuple[float, float]]) -> Draft:
-        """What a patch, of the start that was better so far, and new units are worth."""
-        draft = _retrained(self.known, headed, self.training, starts)
-        settings = self.training.settings
-        expands = settings.expand and self.known.born and draft.parent is None
-        if expands and draft.loss > settings.tau:
-            draft = self.cheaper(draft, dynamic_expansion(draft, self.training))
-        return self.cheapest_patch(headed, draft)
 
     def unless_solved(self, headed: Draft, found: Draft) -> Draft:
         """What was found, or the head alone if that costs less."""
@@ -231,7 +217,8 @@ class _Needs:
     def _short(self, draft: Draft) -> Budget:
         """A training that is long enough to compare sizes, and no longer than the retraining."""
         budget = self.training.settings.budget
-        retraining = max((stage.steps for stage in draft.stages), default=0)
+        others = (stage.steps for stage in draft.stages if stage.name != MASK)
+        retraining = max(others, default=0)
         most = max(retraining, 5 * budget.check_every)
         return replace(
             budget,

@@ -39,7 +39,7 @@ def untrained(known: GrowingNetwork, training: TaskTraining) -> Network:
     return known.with_head(weight, bias, ROOT)
 
 
-def mask_of_untrained(known: GrowingNetwork, training: TaskTraining) -> Draft:
+def mask_of_root(known: GrowingNetwork, training: TaskTraining) -> Draft:
     """The untrained network with the mask that was best for the task.
 
     The generator is left as it came, so that a mask that is only tried changes nothing else.
@@ -54,8 +54,7 @@ def mask_of_untrained(known: GrowingNetwork, training: TaskTraining) -> Draft:
     shared = {n: to_half(t) for n, t in network.tensors.items() if specs[n].owner == "shared"}
     network = recalibrated(network.with_tensors({**network.tensors, **shared}), training)
     stage = msgspec.structs.replace(stage, loss=training.loss(network))
-    units = {group: len(born) for group, born in known.born.items()}
-    return Draft(network, stage.loss, (stage,), parent=ROOT).noting("selected", units)
+    return Draft(network, stage.loss, (stage,), parent=ROOT)
 
 
 def recalibrated(network: Network, training: TaskTraining) -> Network:
