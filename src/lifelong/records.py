@@ -59,6 +59,21 @@ class StageRecord(msgspec.Struct, frozen=True):
 
 
 @final
+class StartRecord(msgspec.Struct, frozen=True):
+    """A network that a task could have started from instead of the last one, tried beside it.
+
+    Attributes:
+        name: of the training from there.
+        ratio: logarithm of its validation loss over that of the training from the last network.
+        error: standard error of the ratio, over parts of the validation rows.
+    """
+
+    name: str
+    ratio: float
+    error: float
+
+
+@final
 class GroupRecord(msgspec.Struct, frozen=True):
     """Changes to the units of one group (the outputs of a layer).
 
@@ -88,6 +103,7 @@ class TaskRecord(msgspec.Struct, frozen=True):
             weights).
         parent: number of the task that it started from, 0 for the untrained network; None for the
             task before it.
+        starts: what else it tried to start from.
     """
 
     task: str
@@ -96,6 +112,7 @@ class TaskRecord(msgspec.Struct, frozen=True):
     stages: tuple[StageRecord, ...]
     changed: dict[str, Count] = {}
     parent: Count | None = None
+    starts: tuple[StartRecord, ...] = ()
 
     @property
     def loss(self) -> float:

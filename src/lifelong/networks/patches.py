@@ -102,9 +102,11 @@ def difference(before: Tensor, after: Tensor) -> Patch:
     bits = (tensor.contiguous().view(torch.int32).flatten() for tensor in (before, after))
     places = torch.ne(*bits).nonzero().flatten()
     if len(places) == after.numel() > 0:
-        forms = [_whole(after.contiguous().flatten()), *_signs(before, after)]
-        return min(forms, key=lambda patch: patch.nbytes)
-    return Patch(encode(places.cpu(), after.numel()), _smallest(after.flatten()[places]))
+        usual = _whole(after.contiguous().flatten())
+    else:
+        usual = Patch(encode(places.cpu(), after.numel()), _smallest(after.flatten()[places]))
+    found = [usual, *_signs(before, after)] if len(places) else [usual]
+    return min(found, key=lambda patch: patch.nbytes)
 
 
 def of_one_size(before: Tensor, kept: Tensor, size: float | Tensor) -> Tensor:
@@ -114,7 +116,10 @@ def of_one_size(before: Tensor, kept: Tensor, size: float | Tensor) -> Tensor:
 
 
 def _signs(before: Tensor, after: Tensor) -> Iterator[Patch]:
-    """The tensor as signs of what was before and one size, if that is what it is, to the bit."""
+    """The tensor as signs of what was before and one size, if that is what it is, to the bit.
+
+    Zeros, as between units that this network does not inherit, may stay.
+    """
     size, kept = after.abs().max(), after != 0
     made = of_one_size(before, kept, size)
     if torch.equal(made.view(torch.int32), after.contiguous().view(torch.int32)):

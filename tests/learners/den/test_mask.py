@@ -26,16 +26,18 @@ from builders import (
 )
 from lifelong import grow
 from lifelong.learners.den import DEN, by_need
-from lifelong.learners.den.mask import MASK, mask_of_root, masked_weights, recalibrated
+from lifelong.learners.den.mask import MASK, mask_of_root, masked_weights
 from lifelong.learners.den.task_training import TaskTraining
 from lifelong.networks.growing import ROOT
+from lifelong.records import StartRecord
+from lifelong.tasks.task import Task
 
 AUTO = {"split": "auto", "price": 0.01}
 
 
 def mask_if_tried(found):
     """The untrained network, and a mask of it as soon as one was tried, whatever their losses."""
-    return MASK if any(MASK in losses for losses in found) else by_need.FROM_ROOT
+    return MASK if any(start.name == MASK for start in found) else by_need.FROM_ROOT
 
 
 def training_for(task):
@@ -62,11 +64,11 @@ def test_masks_are_stored_in_bits_and_nothing_is_forgotten(name, width, tmp_path
         now = answers(learner, x)
         assert all(torch.equal(now[key], old) for seen in before for key, old in seen.items())
         before.append(now)
-    assert 2 in masked(learner)
+    first = masked(learner)[0]
     assert all(learner.records[number - 1].parent == ROOT for number in masked(learner))
-    for name_of, patch in learner.network.tasks[1].patches.items():
+    for name_of, patch in learner.network.tasks[first - 1].patches.items():
         if name_of in masked_weights(architecture):
-            entries = learner.network.entries(name_of, 1)
+            entries = learner.network.entries(name_of, first - 1)
             assert patch.nbytes <= min(1 + -(-entries // 8) + 2, 1 + 2 * entries)
     learner.save(tmp_path / "model")
     assert learner.capacity().bytes == sum(
@@ -97,27 +99,6 @@ def test_a_mask_has_the_signs_of_the_untrained_network_and_one_size(name, kind):
         assert abs(int(kept.sum()) - kept.numel() / 2) <= 1
 
 
-@given(st.sampled_from([*KINDS, *REGRESSIONS]), st.floats(0.25, 4), st.floats(-2, 2))
-@runs(max_examples=20)
-def test_recalibration_keeps_the_order_and_never_raises_the_loss(kind, scale, shift):
-    architecture = small_mlp()
-    task = task_for(architecture, kind, seed=6)
-    known = learned(architecture, [task], quick(**AUTO)).network
-    network = known.as_of(1)
-    weight, bias = network.tensors["head.weight"], network.tensors["head.bias"]
-    head = {"head.weight": scale * weight, "head.bias": scale * bias + shift}
-    spoilt = network.with_tensors({**network.tensors, **head})
-    training = training_for(task)
-    mended = recalibrated(spoilt, training)
-    assert training.loss(mended) <= training.loss(spoilt)
-    undone = math.log(scale) ** 2 + (shift / scale) ** 2  # what the penalty asks for it
-    assert training.loss(mended) <= training.loss(network) + undone / (2 * len(task.valid)) + 1e-3
-    x = task.valid.x
-    for column, other in zip(spoilt.logits(x).T, mended.logits(x).T, strict=True):
-        ordered = other[column.argsort()]
-        assert (ordered.diff() >= -1e-4 * other.abs().max()).all()
-
-
 def test_a_mask_that_is_only_tried_changes_no_weight(monkeypatch):
     architecture = small_mlp()
     tasks = stream_for(architecture, "one output", "classes", "one output", "one output")
@@ -130,25 +111,78 @@ def test_a_mask_that_is_only_tried_changes_no_weight(monkeypatch):
     assert same(contents(tried), contents(without))
 
 
-LOSSES = {by_need.FROM_LAST: 1.0, by_need.FROM_ROOT: 1.0, MASK: 1.0}
+def root(ratio, error=0.01):
+    return StartRecord(by_need.FROM_ROOT, ratio, error)
+
+
+def mask(ratio, error=0.01):
+    return StartRecord(MASK, ratio, error)
 
 
 @pytest.mark.parametrize(
     ("found", "best"),
     [
         ([], by_need.FROM_LAST),
-        ([LOSSES], by_need.FROM_LAST),
-        ([LOSSES | {by_need.FROM_ROOT: 0.96}], by_need.FROM_LAST),  # not clearly
-        ([LOSSES | {by_need.FROM_ROOT: 0.9}], by_need.FROM_ROOT),
-        ([LOSSES | {by_need.FROM_ROOT: 0.9, MASK: 0.89}], MASK),
-        ([LOSSES | {by_need.FROM_ROOT: 0.9, MASK: 0.91}], by_need.FROM_ROOT),
-        ([LOSSES | {MASK: 0.96}], by_need.FROM_LAST),  # not clearly
-        ([LOSSES | {MASK: 0.9}], MASK),
-        ([LOSSES | {MASK: 0.8}, {"head": 0.1}, LOSSES | {MASK: 1.3}], by_need.FROM_LAST),
+        ([root(0.2), mask(0.1)], by_need.FROM_LAST),
+        ([root(-0.04), mask(-0.04)], by_need.FROM_LAST),  # not by the margin
+        ([root(-0.1), mask(-0.04)], by_need.FROM_ROOT),
+        ([root(-0.1), mask(-0.11)], MASK),
+        ([root(-0.1), mask(-0.2, error=0.11)], by_need.FROM_ROOT),  # by chance
+        ([mask(-0.2, error=0.11)] * 2, MASK),  # twice is no chance
+        ([mask(-0.2), mask(0.15)], by_need.FROM_LAST),  # on average
+        ([mask(-0.2), root(1e15, 1e15)], MASK),
     ],
 )
 def test_what_later_tasks_start_from(found, best):
     assert by_need._best_start(found) == best
+
+
+def test_what_was_tried_is_in_the_record(tmp_path):
+    architecture = small_mlp()
+    tasks = stream_for(architecture, *["one output"] * 4)
+    learner = learned(architecture, tasks, quick(**AUTO))
+    names = [[start.name for start in record.starts] for record in learner.records]
+    assert names == [[], [by_need.FROM_ROOT, MASK], [by_need.FROM_ROOT, MASK], []]
+    for record in learner.records:
+        assert all(abs(start.ratio) < 100 and 0 < start.error < 100 for start in record.starts)
+    learner.save(tmp_path)
+    assert DEN.load(tmp_path).records == learner.records
+
+
+def test_starts_of_a_regression_are_compared_as_they_are():
+    """Its scale is part of the answer, and may be any."""
+    architecture = small_mlp()
+    tasks = stream_for(architecture, "regression", "regression", "regression")
+    large = [
+        Task(t.name, *((rows.x, 1e6 * rows.y) for rows in (t.train, t.valid)), kind=t.kind)
+        for t in tasks
+    ]
+    learner = learned(architecture, large, quick(**AUTO))
+    for record in learner.records[1:]:
+        assert [start.name for start in record.starts] == [by_need.FROM_ROOT, MASK]
+        losses = {stage.name: stage.loss for stage in record.stages}
+        ratio = math.log(losses[by_need.FROM_ROOT] / losses[by_need.FROM_LAST])
+        assert record.starts[0].ratio == pytest.approx(ratio, abs=1e-3)
+
+
+def test_a_mask_is_not_tried_where_bytes_are_dear():
+    tasks = stream_for(small_mlp(), "one output", "one output")
+    dear, cheap = (
+        learned(small_mlp(), tasks, quick(split="auto", price=price)).records[1].starts
+        for price in (1.0, 0.9)
+    )
+    assert [start.name for start in dear] == [by_need.FROM_ROOT]
+    assert [start.name for start in cheap] == [by_need.FROM_ROOT, MASK]
+
+
+def test_one_validation_row_says_nothing_about_chance():
+    architecture = small_mlp()
+    first, second = stream_for(architecture, "one output", "one output")
+    x, y = second.valid.x[:1], second.valid.y[:1].long()
+    second = Task("few", (second.train.x, second.train.y.long()), (x, y))
+    learner = learned(architecture, [first, second], quick(**AUTO))
+    assert all(start.error == by_need.UNKNOWN for start in learner.records[1].starts)
+    assert learner.records[1].parent is None
 
 
 def test_a_pretrained_module_has_no_mask():

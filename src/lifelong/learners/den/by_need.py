@@ -7,13 +7,13 @@ units) it gets the one with the lowest
 
 It starts from the last task's network with the sparse head of Equation 3, or from the untrained
 network, which is kept as its seed: on few rows earlier tasks can be a burden. Tasks 2, 3, 5, 9, 17
-and so on try both; each task takes what was better on average so far. The untrained network has to
-be clearly better, because what a task improves helps only those that start from it. Where it is,
-the same tasks try a mask of it, which is stored instead of a patch.
+and so on try both, and a mask of the untrained network, which is stored instead of a patch. Each
+task takes what was best on average so far. The untrained network, and its mask, have to be clearly
+better, because what a task improves helps only those that start from it.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
@@ -28,7 +28,7 @@ from lifelong.learners.den.retrain import retrain_selected, with_sparse_head
 from lifelong.learners.den.split_weights import Patching
 from lifelong.learners.den.task_training import TaskTraining, movement
 from lifelong.networks.growing import ROOT, GrowingNetwork
-from lifelong.records import BYTES, TaskRecord
+from lifelong.records import BYTES, StartRecord, TaskRecord
 from lifelong.tasks.kinds import Kind
 from lifelong.training.budget import Budget
 from lifelong.training.losses import loss_of
@@ -37,10 +37,13 @@ from lifelong.training.losses import loss_of
 # are tried only where bytes are cheap: up to this product of price and size.
 SIZES = (0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
 USUAL, DEAREST = 0.16, 0.03
+MASK_SIZE = 1 / 32  # of a mask, in bytes of the base network: a bit per weight
 # The search for a size begins with that of the task before; with this one if it overwrote nothing.
 # Task 1 overwrites all of the untrained network, so that task 2 begins with the largest.
 FIRST_SIZE = 0.04
 MARGIN = 0.05  # by which the loss from the untrained network must be lower, on average
+SURE = 2.0  # standard errors by which it must be lower
+UNKNOWN = 1e9  # a standard error or ratio that says nothing
 FROM_LAST, FROM_ROOT = "retrain", "retrain from root"  # stages
 SHARES = (1.0, 1 / 4, 1 / 16)  # of mu, that the first task tries
 
@@ -77,44 +80,59 @@ def growth_by_need(known: GrowingNetwork, training: TaskTraining) -> Draft:
 
 def _started(known: GrowingNetwork, headed: Draft, training: TaskTraining) -> Draft:
     """The network trained from the start that was best so far."""
-    found = [{stage.name: stage.loss for stage in record.stages} for record in training.earlier]
-    best = _best_start(found)
+    found = [start for record in training.earlier for start in record.starts]
     if (training.number - 1) & (training.number - 2):  # not one of tasks 2, 3, 5, 9, ...
-        return _from(best, known, headed, training)
-    tried = {start: _from(start, known, headed, training) for start in (FROM_LAST, FROM_ROOT)}
-    stages = [stage for draft in tried.values() for stage in draft.stages[1:]]
-    now = _best_start([*found, _losses(tried)])
-    if masked_weights(known.architecture) and (best == MASK or now == FROM_ROOT):
-        tried[MASK] = _from(MASK, known, headed, training)
-        now = _best_start([*found, _losses(tried)])
-        # The last stage is the training that the network comes from.
-        stages.insert(len(stages) if now == MASK else 0, tried[MASK].stages[-1])
-    return replace(tried[now], stages=(*headed.stages, *stages))
+        return _from(_best_start(found), known, headed, training)
+    last = _from(FROM_LAST, known, headed, training)
+    cheap = training.settings.price * MASK_SIZE <= DEAREST
+    masks = cheap and masked_weights(known.architecture)
+    others = (FROM_ROOT, MASK) if masks else (FROM_ROOT,)
+    tried = {start: _from(start, known, headed, training) for start in others}
+    starts = tuple(_compared(start, draft, last, training) for start, draft in tried.items())
+    best = _best_start([*found, *starts])
+    root, *mask = (draft.stages[-1] for draft in tried.values())
+    # The last stage is the training that the network comes from.
+    stages = (root, *mask) if best == MASK else (*mask, root)
+    draft = {FROM_LAST: last, **tried}[best]
+    return replace(draft, stages=(*last.stages, *stages), starts=starts)
 
 
-def _losses(tried: Mapping[str, Draft]) -> dict[str, float]:
-    return {start: draft.loss for start, draft in tried.items()}
+def _compared(start: str, draft: Draft, last: Draft, training: TaskTraining) -> StartRecord:
+    """How its validation loss compares with that from the last network.
+
+    Calibrated, since a mask cannot scale its outputs as weights can, which says nothing of how well
+    it tells rows apart. The scale of a regression is part of its answer.
+    """
+    calibrate = not training.task.kind.is_regression
+    ours, theirs = (
+        training.loss_by_part(one.network, calibrate=calibrate) for one in (draft, last)
+    )
+    mean, least = theirs.mean().clamp_min(1e-12), 1e-12
+    ratio = float((ours.mean().clamp_min(least) / mean).log())
+    # Of one part nothing is known about chance.
+    error = float((ours - theirs).std() / mean) / len(ours) ** 0.5 if len(ours) > 1 else UNKNOWN
+    return StartRecord(start, _bounded(ratio), _bounded(error))
 
 
-def _best_start(found: Sequence[Mapping[str, float]]) -> str:
-    """The start that was best for the tasks that tried several, by their validation losses.
+def _bounded(number: float) -> float:
+    """A number that is not finite, as it would be written to a file."""
+    return max(-UNKNOWN, min(number, UNKNOWN)) if math.isfinite(number) else UNKNOWN
 
-    Each is the loss of one training; of the patches that follow several are tried, and the best of
+
+def _best_start(found: Sequence[StartRecord]) -> str:
+    """The last network, unless another was lower by `MARGIN` on average, and by more than chance.
+
+    Each is the loss of one training. Of the patches that follow several are tried, and the best of
     them is low by chance where there are few rows.
     """
-    if _lower(found, MASK, FROM_LAST, MARGIN) and _lower(found, MASK, FROM_ROOT, 0.0):
-        return MASK
-    return FROM_ROOT if _lower(found, FROM_ROOT, FROM_LAST, MARGIN) else FROM_LAST
-
-
-def _lower(found: Sequence[Mapping[str, float]], one: str, other: str, margin: float) -> bool:
-    """Whether one of two losses was lower than the other by this share, on average."""
-    ratios = [
-        math.log(max(losses[one], 1e-12) / max(losses[other], 1e-12))
-        for losses in found
-        if one in losses and other in losses
-    ]
-    return bool(ratios) and sum(ratios) / len(ratios) < -margin
+    means: dict[str, float] = {}
+    for start in (FROM_ROOT, MASK):
+        tried = [one for one in found if one.name == start]
+        mean = sum(one.ratio for one in tried) / max(len(tried), 1)
+        error = math.sqrt(sum(one.error * one.error for one in tried)) / max(len(tried), 1)
+        if mean < -max(MARGIN, SURE * error):
+            means[start] = mean
+    return min(means, key=means.__getitem__, default=FROM_LAST)
 
 
 def _from(start: str, known: GrowingNetwork, headed: Draft, training: TaskTraining) -> Draft:
@@ -158,7 +176,8 @@ class _Needs:
             return found
         head, *others = found.stages
         # Last, because it is the training that the network comes from.
-        return replace(headed, stages=(*others, head), groups=found.groups)
+        stages = (*others, head)
+        return replace(headed, stages=stages, groups=found.groups, starts=found.starts)
 
     def cost(self, patching: Patching, draft: Draft) -> float:
         size = patching.bytes(draft.network) / (BYTES * patching.base)

@@ -7,7 +7,7 @@ from typing import Any, final
 import msgspec
 
 from lifelong.networks.growing import Network
-from lifelong.records import GroupRecord, StageRecord, TaskRecord
+from lifelong.records import GroupRecord, StageRecord, StartRecord, TaskRecord
 
 
 @final
@@ -18,6 +18,7 @@ class Draft:
     Attributes:
         parent: number of the task that it started from; None for the last one.
         head_l1: the strength of Equation 3 that its head was solved with, None for a fresh head.
+        starts: what else was tried to start from.
     """
 
     network: Network
@@ -26,6 +27,7 @@ class Draft:
     groups: Mapping[str, GroupRecord] = field(default_factory=dict)
     parent: int | None = None
     head_l1: float | None = None
+    starts: tuple[StartRecord, ...] = ()
 
     def trained(self, network: Network, stage: StageRecord) -> "Draft":
         """The draft after one more training."""
@@ -50,7 +52,7 @@ class Draft:
     def record(self, task: str, number: int) -> TaskRecord:
         counted = self.noting("units", {g: len(born) for g, born in self.network.born.items()})
         groups = {group: counted.groups[group] for group in self.network.born}
-        return TaskRecord(task, number, groups, self.stages)
+        return TaskRecord(task, number, groups, self.stages, starts=self.starts)
 
     def _group(self, group: str) -> GroupRecord:
         return self.groups.get(group, GroupRecord(0))

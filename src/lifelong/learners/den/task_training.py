@@ -18,6 +18,7 @@ from lifelong.records import StageRecord, TaskRecord
 from lifelong.tasks.examples import Examples, to_device
 from lifelong.tasks.task import Task
 from lifelong.training.budget import Budget
+from lifelong.training.calibration import calibrated
 from lifelong.training.distill import distilled
 from lifelong.training.loop import (
     STANDALONE,
@@ -30,6 +31,7 @@ from lifelong.training.loop import (
     solve,
     validation_loss,
 )
+from lifelong.training.losses import loss_of
 from lifelong.training.optimizer import under
 from lifelong.training.penalties import (
     Around,
@@ -117,7 +119,7 @@ class TaskTraining:
     def train_mask(
         self, stage: str, network: Network, weights: Collection[str], share: float
     ) -> tuple[Network, StageRecord]:
-        """Train a score for each entry of these weights, which stay, and all that is no weight.
+        """Train a score for each entry of these weights, which stay, and all other tensors.
 
         Of each weight the share with the largest scores is kept, the rest is zero.
         """
@@ -169,16 +171,21 @@ class TaskTraining:
         require_finite(loss, self.task.name, "between two trainings")
         return loss
 
-    def loss_by_part(self, network: Network) -> Tensor:
+    def loss_by_part(self, network: Network, *, calibrate: bool = False) -> Tensor:
         """Validation loss of each of `PARTS` parts of the rows, or more: their spread says what
         chance does to the mean, whatever the task's loss is.
+
+        Calibrated, it tells how well the network orders the rows, not how sure it is of it.
         """
-        goal = objective(network.architecture, self.task, *self.rows())
-        parts = goal.valid.batches(min(4096, ceil(len(goal.valid) / PARTS)))
+        _, valid = self.rows()
+        loss, gathered = loss_of(self.task), self.context.ranks.gathered
+        batches = valid.batches(min(4096, ceil(len(valid) / PARTS)))
         with torch.no_grad():
-            losses = [goal.loss(goal.forward(network.tensors, x), y) for x, y in parts if len(y)]
-        here = torch.stack(losses) if losses else torch.zeros(0, device=self.device)
-        return self.context.ranks.gathered(here)
+            parts = [(network.logits(x), y) for x, y in batches]
+            outputs, y = (torch.cat(each) for each in zip(*parts, strict=True))
+            scale, shift = calibrated(gathered(outputs), gathered(y), loss) if calibrate else (1, 0)
+            losses = [loss(scale * each + shift, y) for each, y in parts if len(y)]
+        return gathered(torch.stack(losses) if losses else outputs.new_zeros(0))
 
     def rows(self, inputs: Tensor | None = None) -> tuple[Examples, Examples]:
         """Training and validation rows, on the device."""
