@@ -64,13 +64,13 @@ class StartRecord(msgspec.Struct, frozen=True):
 
     Attributes:
         name: of the training from there.
-        ratio: logarithm of its validation loss over that of the training from the last network.
-        error: standard error of the ratio, over parts of the validation rows.
+        loss: its validation loss, calibrated.
+        from_last: that of the training from the last network, calibrated.
     """
 
     name: str
-    ratio: float
-    error: float
+    loss: float
+    from_last: float
 
 
 @final

@@ -12,7 +12,7 @@ _PENALTY = (
 _MOST = 1e4  # of an output: beyond it a loss in float32 cannot be searched
 
 
-def calibrated(outputs: Tensor, y: Tensor, loss: Loss) -> tuple[float, float]:
+def calibration(outputs: Tensor, y: Tensor, loss: Loss) -> tuple[float, float]:
     """The scale, 0 or more, and the shift of the outputs with the lowest loss; 1 and 0 if none is
     lower.
     """

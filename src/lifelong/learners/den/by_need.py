@@ -42,9 +42,8 @@ MASK_SIZE = 1 / 32  # of a mask, in bytes of the base network: a bit per weight
 # Task 1 overwrites all of the untrained network, so that task 2 begins with the largest.
 FIRST_SIZE = 0.04
 MARGIN = 0.05  # by which the loss from the untrained network must be lower, on average
-SURE = 2.0  # standard errors by which it must be lower
-UNKNOWN = 1e9  # a standard error or ratio that says nothing
 FROM_LAST, FROM_ROOT = "retrain", "retrain from root"  # stages
+OTHERS = (FROM_ROOT, MASK)  # than the last network, to start from
 SHARES = (1.0, 1 / 4, 1 / 16)  # of mu, that the first task tries
 
 
@@ -86,7 +85,7 @@ def _started(known: GrowingNetwork, headed: Draft, training: TaskTraining) -> Dr
     last = _from(FROM_LAST, known, headed, training)
     cheap = training.settings.price * MASK_SIZE <= DEAREST
     masks = cheap and masked_weights(known.architecture)
-    others = (FROM_ROOT, MASK) if masks else (FROM_ROOT,)
+    others = OTHERS if masks else (FROM_ROOT,)
     tried = {start: _from(start, known, headed, training) for start in others}
     starts = tuple(_compared(start, draft, last, training) for start, draft in tried.items())
     best = _best_start([*found, *starts])
@@ -100,39 +99,31 @@ def _started(known: GrowingNetwork, headed: Draft, training: TaskTraining) -> Dr
 def _compared(start: str, draft: Draft, last: Draft, training: TaskTraining) -> StartRecord:
     """How its validation loss compares with that from the last network.
 
-    Calibrated, since a mask cannot scale its outputs as weights can, which says nothing of how well
-    it tells rows apart. The scale of a regression is part of its answer.
+    Each is the loss of one training. (Of the patches that follow several are tried, and the best of
+    them is low by chance where there are few rows.) Both are calibrated, as masks are.
     """
-    calibrate = not training.task.kind.is_regression
-    ours, theirs = (
-        training.loss_by_part(one.network, calibrate=calibrate) for one in (draft, last)
-    )
-    mean, least = theirs.mean().clamp_min(1e-12), 1e-12
-    ratio = float((ours.mean().clamp_min(least) / mean).log())
-    # Of one part nothing is known about chance.
-    error = float((ours - theirs).std() / mean) / len(ours) ** 0.5 if len(ours) > 1 else UNKNOWN
-    return StartRecord(start, _bounded(ratio), _bounded(error))
-
-
-def _bounded(number: float) -> float:
-    """A number that is not finite, as it would be written to a file."""
-    return max(-UNKNOWN, min(number, UNKNOWN)) if math.isfinite(number) else UNKNOWN
+    ours, theirs = (training.loss(training.calibrated(one.network)) for one in (draft, last))
+    return StartRecord(start, ours, theirs)
 
 
 def _best_start(found: Sequence[StartRecord]) -> str:
-    """The last network, unless another was lower by `MARGIN` on average, and by more than chance.
+    """The last network, unless the untrained one or its mask was lower by the share `MARGIN`.
 
-    Each is the loss of one training. Of the patches that follow several are tried, and the best of
-    them is low by chance where there are few rows.
+    Of these two it is the mask, which takes fewer bytes and no search for a size, unless the other
+    was lower by as much.
     """
-    means: dict[str, float] = {}
-    for start in (FROM_ROOT, MASK):
-        tried = [one for one in found if one.name == start]
-        mean = sum(one.ratio for one in tried) / max(len(tried), 1)
-        error = math.sqrt(sum(one.error * one.error for one in tried)) / max(len(tried), 1)
-        if mean < -max(MARGIN, SURE * error):
-            means[start] = mean
-    return min(means, key=means.__getitem__, default=FROM_LAST)
+    root, mask = (_mean_ratio([one for one in found if one.name == start]) for start in OTHERS)
+    if mask < 1 - MARGIN and mask < root / (1 - MARGIN):
+        return MASK
+    return FROM_ROOT if root < 1 - MARGIN else FROM_LAST
+
+
+def _mean_ratio(tried: Sequence[StartRecord]) -> float:
+    """Of the mean losses: the ratio of single ones is any number where a task is solved."""
+    ours, theirs = (
+        sum(losses) for losses in ([t.loss for t in tried], [t.from_last for t in tried])
+    )
+    return ours / theirs if theirs > 0 else 1.0
 
 
 def _from(start: str, known: GrowingNetwork, headed: Draft, training: TaskTraining) -> Draft:

@@ -3,6 +3,7 @@
 Not in the paper of DEN; after SupSup (Wortsman et al., 2020). All weights of a tensor have the same
 size and the sign that chance gave them; a task keeps half of them, and trains its biases and its
 head. On few rows such a mask learns less by heart than a patch, whose weights can take any value.
+As the scale of the outputs is left to biases and head, the head is calibrated.
 """
 
 from lifelong.learners.den.draft import Draft
@@ -46,5 +47,5 @@ def mask_of_root(known: GrowingNetwork, training: TaskTraining) -> Draft:
     network, stage = training.train_mask(MASK, start, names, SHARE)
     generator.set_state(begin)
     shared = {n: to_half(t) for n, t in network.tensors.items() if specs[n].owner == "shared"}
-    network = network.with_tensors({**network.tensors, **shared})
+    network = training.calibrated(network.with_tensors({**network.tensors, **shared}))
     return Draft(network, training.loss(network), (stage,), parent=ROOT)

@@ -12,13 +12,13 @@ from lifelong.learners.den.frozen_cache import newcomers_objective
 from lifelong.learners.den.settings import Settings
 from lifelong.networks.growing import Network
 from lifelong.networks.initial import Initialise, uniform
-from lifelong.networks.layout import Layout, Tensors, TensorSpec, statistics, trainable
+from lifelong.networks.layout import HEAD, Layout, Tensors, TensorSpec, statistics, trainable
 from lifelong.networks.surgery import newcomers, spec_of, with_newcomers
 from lifelong.records import StageRecord, TaskRecord
 from lifelong.tasks.examples import Examples, to_device
 from lifelong.tasks.task import Task
 from lifelong.training.budget import Budget
-from lifelong.training.calibration import calibrated
+from lifelong.training.calibration import calibration
 from lifelong.training.distill import distilled
 from lifelong.training.loop import (
     STANDALONE,
@@ -171,21 +171,32 @@ class TaskTraining:
         require_finite(loss, self.task.name, "between two trainings")
         return loss
 
-    def loss_by_part(self, network: Network, *, calibrate: bool = False) -> Tensor:
+    def loss_by_part(self, network: Network) -> Tensor:
         """Validation loss of each of `PARTS` parts of the rows, or more: their spread says what
         chance does to the mean, whatever the task's loss is.
-
-        Calibrated, it tells how well the network orders the rows, not how sure it is of it.
         """
-        _, valid = self.rows()
-        loss, gathered = loss_of(self.task), self.context.ranks.gathered
-        batches = valid.batches(min(4096, ceil(len(valid) / PARTS)))
+        goal = objective(network.architecture, self.task, *self.rows())
+        parts = goal.valid.batches(min(4096, ceil(len(goal.valid) / PARTS)))
         with torch.no_grad():
-            parts = [(network.logits(x), y) for x, y in batches]
-            outputs, y = (torch.cat(each) for each in zip(*parts, strict=True))
-            scale, shift = calibrated(gathered(outputs), gathered(y), loss) if calibrate else (1, 0)
-            losses = [loss(scale * each + shift, y) for each, y in parts if len(y)]
-        return gathered(torch.stack(losses) if losses else outputs.new_zeros(0))
+            losses = [goal.loss(goal.forward(network.tensors, x), y) for x, y in parts if len(y)]
+        here = torch.stack(losses) if losses else torch.zeros(0, device=self.device)
+        return self.context.ranks.gathered(here)
+
+    def calibrated(self, network: Network) -> Network:
+        """The network with its head scaled and shifted as suits the validation rows best.
+
+        The scale of a regression is part of its answer, and stays.
+        """
+        if self.task.kind.is_regression:
+            return network
+        gathered = self.context.ranks.gathered
+        with torch.no_grad():
+            parts = [(network.logits(x), y) for x, y in self.rows()[1].batches(4096)]
+        outputs, y = (gathered(torch.cat(each)) for each in zip(*parts, strict=True))
+        scale, shift = calibration(outputs, y, loss_of(self.task))
+        weight, bias = (network.tensors[name] for name in HEAD)
+        head = dict(zip(HEAD, (scale * weight, scale * bias + shift), strict=True))
+        return network.with_tensors({**network.tensors, **head})
 
     def rows(self, inputs: Tensor | None = None) -> tuple[Examples, Examples]:
         """Training and validation rows, on the device."""
