@@ -83,10 +83,7 @@ def _started(known: GrowingNetwork, headed: Draft, training: TaskTraining) -> Dr
     if (training.number - 1) & (training.number - 2):  # not one of tasks 2, 3, 5, 9, ...
         return _from(_best_start(found), known, headed, training)
     last = _from(FROM_LAST, known, headed, training)
-    cheap = training.settings.price * MASK_SIZE <= DEAREST
-    masks = cheap and masked_weights(known.architecture)
-    others = OTHERS if masks else (FROM_ROOT,)
-    tried = {start: _from(start, known, headed, training) for start in others}
+    tried = {start: _from(start, known, headed, training) for start in _others(known, training)}
     starts = tuple(_compared(start, draft, last, training) for start, draft in tried.items())
     best = _best_start([*found, *starts])
     root, *mask = (draft.stages[-1] for draft in tried.values())
@@ -94,6 +91,12 @@ def _started(known: GrowingNetwork, headed: Draft, training: TaskTraining) -> Dr
     stages = (root, *mask) if best == MASK else (*mask, root)
     draft = {FROM_LAST: last, **tried}[best]
     return replace(draft, stages=(*last.stages, *stages), starts=starts)
+
+
+def _others(known: GrowingNetwork, training: TaskTraining) -> tuple[str, ...]:
+    """What can be tried beside the last network: a mask only where a bit per weight is cheap."""
+    cheap = training.settings.price * MASK_SIZE <= DEAREST
+    return OTHERS if cheap and masked_weights(known.architecture) else (FROM_ROOT,)
 
 
 def _compared(start: str, draft: Draft, last: Draft, training: TaskTraining) -> StartRecord:
