@@ -33,9 +33,10 @@ from lifelong.tasks.task import Task
 AUTO = {"split": "auto", "price": 0.01}
 
 
-def mask_if_tried(found):
+def mask_if_tried(trials):
     """The untrained network, and a mask of it as soon as one was tried, whatever their losses."""
-    return MASK if any(start.name == MASK for start in found) else by_need.FROM_ROOT
+    tried = [start.name for trial in trials for start in trial]
+    return MASK if MASK in tried else by_need.FROM_ROOT
 
 
 def training_for(task):
@@ -118,23 +119,25 @@ def mask(loss, from_last=1.0):
 
 
 @pytest.mark.parametrize(
-    ("found", "best"),
+    ("trials", "best"),
     [
         ([], by_need.FROM_LAST),
-        ([root(1.2), mask(1.1)], by_need.FROM_LAST),
-        ([root(0.96), mask(0.96)], by_need.FROM_LAST),  # not by the margin
-        ([root(0.9), mask(0.96)], by_need.FROM_ROOT),
-        ([root(0.9), mask(0.89)], MASK),
-        ([root(0.9), mask(0.93)], MASK),  # not clearly higher than the untrained network
-        ([root(0.8), mask(0.9)], by_need.FROM_ROOT),
-        ([mask(0.8), mask(1.15)], by_need.FROM_LAST),  # on average
-        ([mask(0.8), mask(1e-3, 1e-9)], MASK),  # whatever the ratio where a task is solved
-        ([mask(0.0, 0.0), root(0.0, 0.0)], by_need.FROM_LAST),
-        ([mask(0.8), root(1e300, 1e-300)], MASK),
+        ([[root(1.2), mask(1.1)]], by_need.FROM_LAST),
+        ([[root(0.96), mask(0.96)]], by_need.FROM_LAST),  # not by the margin
+        ([[root(0.9), mask(0.96)]], by_need.FROM_ROOT),
+        ([[root(0.9), mask(0.89)]], MASK),
+        ([[root(0.9), mask(0.93)]], MASK),  # not clearly higher than the untrained network
+        ([[root(0.8), mask(0.9)]], by_need.FROM_ROOT),
+        ([[mask(0.9)], [mask(1.06)]], MASK),  # once taken, as long as it is lower at all
+        ([[mask(0.96)], [mask(1.0)]], by_need.FROM_LAST),
+        ([[mask(0.8)], [mask(1.25)]], by_need.FROM_LAST),  # on average
+        ([[mask(0.8)], [mask(1e-3, 1e-9)]], MASK),  # whatever the ratio where a task is solved
+        ([[mask(0.0, 0.0), root(0.0, 0.0)]], by_need.FROM_LAST),
+        ([[mask(0.8), root(1e300, 1e-300)]], MASK),
     ],
 )
-def test_what_later_tasks_start_from(found, best):
-    assert by_need._best_start(found) == best
+def test_what_later_tasks_start_from(trials, best):
+    assert by_need._best_start(trials) == best
 
 
 def test_what_was_tried_is_in_the_record(tmp_path):

@@ -79,13 +79,13 @@ def growth_by_need(known: GrowingNetwork, training: TaskTraining) -> Draft:
 
 def _started(known: GrowingNetwork, headed: Draft, training: TaskTraining) -> Draft:
     """The network trained from the start that was best so far."""
-    found = [start for record in training.earlier for start in record.starts]
+    trials = [record.starts for record in training.earlier if record.starts]
     if (training.number - 1) & (training.number - 2):  # not one of tasks 2, 3, 5, 9, ...
-        return _from(_best_start(found), known, headed, training)
+        return _from(_best_start(trials), known, headed, training)
     last = _from(FROM_LAST, known, headed, training)
     tried = {start: _from(start, known, headed, training) for start in _others(known, training)}
     starts = tuple(_compared(start, draft, last, training) for start, draft in tried.items())
-    best = _best_start([*found, *starts])
+    best = _best_start([*trials, starts])
     root, *mask = (draft.stages[-1] for draft in tried.values())
     # The last stage is the training that the network comes from.
     stages = (root, *mask) if best == MASK else (*mask, root)
@@ -109,16 +109,23 @@ def _compared(start: str, draft: Draft, last: Draft, training: TaskTraining) -> 
     return StartRecord(start, ours, theirs)
 
 
-def _best_start(found: Sequence[StartRecord]) -> str:
-    """The last network, unless the untrained one or its mask was lower by the share `MARGIN`.
+def _best_start(trials: Sequence[Sequence[StartRecord]]) -> str:
+    """The last network, unless the untrained one or its mask was lower by the share `MARGIN`; once
+    it was, as long as it is lower at all, since then no task improves the last one.
 
     Of these two it is the mask, which takes fewer bytes and no search for a size, unless the other
-    was lower by as much.
+    was lower by that share.
     """
-    root, mask = (_mean_ratio([one for one in found if one.name == start]) for start in OTHERS)
-    if mask < 1 - MARGIN and mask < root / (1 - MARGIN):
-        return MASK
-    return FROM_ROOT if root < 1 - MARGIN else FROM_LAST
+    best = FROM_LAST
+    for count in range(1, len(trials) + 1):
+        tried = [one for trial in trials[:count] for one in trial]
+        root, mask = (_mean_ratio([one for one in tried if one.name == start]) for start in OTHERS)
+        enough = 1 - MARGIN if best == FROM_LAST else 1.0
+        if mask < enough and mask < root / (1 - MARGIN):
+            best = MASK
+        else:
+            best = FROM_ROOT if root < enough else FROM_LAST
+    return best
 
 
 def _mean_ratio(tried: Sequence[StartRecord]) -> float:
