@@ -6,9 +6,7 @@ from torch import Tensor
 from lifelong.training.losses import Loss
 
 _STEPS = 50
-_PENALTY = (
-    0.1  # on the squares of both, of a row's worth: bounds what rows without an error ask for
-)
+_PENALTY = 0.1  # on their squares, over the rows: bounds what rows without an error ask for
 _MOST = 1e4  # of an output: beyond it a loss in float32 cannot be searched
 
 

@@ -185,9 +185,10 @@ class TaskTraining:
     def calibrated(self, network: Network) -> Network:
         """The network with its head scaled and shifted as suits the validation rows best.
 
-        The scale of a regression is part of its answer, and stays.
+        The scale of a regression is part of its answer, and stays; so does what a loss of the
+        user's own asks for.
         """
-        if self.task.kind.is_regression:
+        if self.task.kind.is_regression or self.task.loss is not None:
             return network
         gathered = self.context.ranks.gathered
         with torch.no_grad():
