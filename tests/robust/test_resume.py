@@ -95,6 +95,20 @@ def unhurried(records):
     ]
 
 
+def stops_with_the_same_end(base, task, expected, directory):
+    """How many stops there are while `base` learns the task; each goes on to what is expected."""
+    stops = 0
+    for learner in stopped_everywhere(
+        lambda: copy.copy(base),
+        lambda learner, at: learner.learn(task, checkpoint=at),
+        directory,
+    ):
+        assert same(contents(learner), contents(expected))
+        assert unhurried(learner.records) == unhurried(expected.records)
+        stops += 1
+    return stops
+
+
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_a_learn_that_was_stopped_goes_on_to_the_bit(name, tmp_path):
     architecture = ARCHITECTURES[name]()
@@ -102,15 +116,7 @@ def test_a_learn_that_was_stopped_goes_on_to_the_bit(name, tmp_path):
     settings = quick(sigma=0.0)
     base, expected = (learned(architecture, [first], settings) for _ in range(2))
     expected.learn(second)
-    resumed = 0
-    for learner in stopped_everywhere(
-        lambda: copy.copy(base),
-        lambda learner, at: learner.learn(second, checkpoint=at),
-        tmp_path,
-    ):
-        assert same(contents(learner), contents(expected))
-        assert unhurried(learner.records) == unhurried(expected.records)
-        resumed += 1
+    resumed = stops_with_the_same_end(base, second, expected, tmp_path)
     assert (
         resumed
         == sum(stage.steps for stage in expected.records[-1].stages[1:]) / BUDGET.check_every
@@ -124,13 +130,7 @@ def test_a_learn_that_tries_a_mask_goes_on_to_the_bit(tmp_path, monkeypatch):
     base, expected = (learned(small_mlp(), [first], settings) for _ in range(2))
     expected.learn(second)
     assert MASK in [stage.name for stage in expected.records[-1].stages]
-    for learner in stopped_everywhere(
-        lambda: copy.copy(base),
-        lambda learner, at: learner.learn(second, checkpoint=at),
-        tmp_path,
-    ):
-        assert same(contents(learner), contents(expected))
-        assert unhurried(learner.records) == unhurried(expected.records)
+    assert stops_with_the_same_end(base, second, expected, tmp_path)
 
 
 FAMILY = ["LPF", "LwF", "ER", "GPM", "PackNet", "Piggyback", "SupSup", "WSN", "HAT", "LoRA", "APD"]
