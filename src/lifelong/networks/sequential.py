@@ -7,6 +7,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import TypeAlias, final
 
 import msgspec
@@ -107,16 +108,16 @@ class Sequential(msgspec.Struct, frozen=True, dict=True):
     ) -> Tensor:
         """The same in training and in evaluation mode."""
         del generator
-        for layer in self.layers:
+        for layer in self._computed:
             x = layer_output(layer, tensors, x)
         return x
 
     def frozen_activations(self, old: Tensors, x: Tensor) -> tuple[Tensor, ...]:
         """Outputs of the first layer, and the pre-activations that they cause in the second one."""
         below = self._second
-        for layer in self.layers[:below]:
+        for layer in self._computed[:below]:
             x = layer_output(layer, old, x)
-        return x, *(layer_output(layer, old, x) for layer in self.layers[below : below + 1])
+        return x, *(layer_output(layer, old, x) for layer in self._computed[below : below + 1])
 
     def features_with_new(
         self, old: Tensors, new: Tensors, x: Tensor, frozen: Sequence[Tensor]
@@ -124,9 +125,9 @@ class Sequential(msgspec.Struct, frozen=True, dict=True):
         below = self._second
         older, sums = frozen[0], frozen[1:]
         newer: Tensor | None = x
-        for layer in self.layers[:below]:
+        for layer in self._computed[:below]:
             newer = _newcomers_output(layer, new, newer)
-        for layer in self.layers[below:]:
+        for layer in self._computed[below:]:
             if not isinstance(layer, Linear | Convolution):
                 older, newer = layer_output(layer, {}, older), _newcomers_output(layer, new, newer)
                 continue
@@ -148,7 +149,7 @@ class Sequential(msgspec.Struct, frozen=True, dict=True):
         """
         inputs: dict[str, tuple[Tensor, str, str | None]] = {}
         outputs: dict[str, Tensor] = {}
-        for layer in self.layers:
+        for layer in self._computed:
             before, x = x, layer_output(layer, tensors, x)
             if isinstance(layer, Linear | Convolution):
                 seen = before.detach()
@@ -178,12 +179,24 @@ class Sequential(msgspec.Struct, frozen=True, dict=True):
             see(weight, seen if seen.ndim == 2 else seen.transpose(1, 2).flatten(0, 1))
 
     @cached_property
+    def _computed(self) -> tuple[Layer, ...]:
+        """The layers in the order of computing: a ReLU after the pooling that follows it. The
+        numbers and gradients are the same, and the ReLU has a quarter of the work.
+        """
+        layers = list(self.layers)
+        for place, pair in enumerate(pairwise(self.layers)):
+            match pair:
+                case Relu(), MaxPool():
+                    layers[place : place + 2] = reversed(pair)
+        return tuple(layers)
+
+    @cached_property
     def _second(self) -> int:
         """Position of the second layer with weights; the end if there is none."""
         places = [
-            n for n, layer in enumerate(self.layers) if isinstance(layer, Linear | Convolution)
+            n for n, layer in enumerate(self._computed) if isinstance(layer, Linear | Convolution)
         ]
-        return places[1] if len(places) > 1 else len(self.layers)
+        return places[1] if len(places) > 1 else len(self._computed)
 
     def multiply_adds(self, tensors: Tensors) -> int:
         """Per row: each weight of a layer is used once per position of its output."""
@@ -221,13 +234,18 @@ def layer_output(layer: Layer, tensors: Tensors, x: Tensor) -> Tensor:
             return F.linear(x, tensors[f"{name}.weight"], tensors.get(f"{name}.bias"))
         case Convolution(name, padding=padding):
             weight, bias = tensors[f"{name}.weight"], tensors.get(f"{name}.bias")
-            return F.conv2d(x, weight, bias, padding=padding)
+            return F.conv2d(_channels_last(x), weight, bias, padding=padding)
         case Relu():
             return F.relu(x)
         case MaxPool(size):
-            return F.max_pool2d(x, size)
+            return F.max_pool2d(_channels_last(x), size)
         case Flatten():
             return x.flatten(1)
+
+
+def _channels_last(x: Tensor) -> Tensor:
+    """The images in the order in which a processor pools and convolves them twice as fast."""
+    return x.contiguous(memory_format=torch.channels_last)
 
 
 def _newcomers_output(layer: Layer, new: Tensors, x: Tensor | None) -> Tensor | None:
