@@ -8,6 +8,7 @@ from builders import contents, inputs_for, learned, quick, same, small_mlp, stre
 from lifelong.learners.base import Learner
 from lifelong.learners.baselines import Joint, TrainingSettings
 from lifelong.tasks.kinds import TaskError
+from lifelong.tasks.task import Task
 
 TASKS = stream_for(small_mlp(), "one output", "classes")
 
@@ -50,3 +51,28 @@ def test_inputs_to_predict_are_taken_and_refused_as_those_of_a_task(plain):
     for bad in (x + 1j, torch.tensor(x).to_sparse(), np.full(x.shape, "a")):
         with pytest.raises(TaskError, match="inputs and labels must be"):
             plain.predict_proba(bad, task="task 1")
+
+
+def elsewhere(x, numbers):
+    """The same rows so many numbers behind where NumPy would have put them."""
+    array = np.zeros(x.numel() + numbers, np.float32)[numbers:].reshape(x.shape)
+    array[:] = x
+    return array
+
+
+@pytest.mark.parametrize("numbers", [1, 2, 3])
+def test_where_rows_lie_in_memory_changes_nothing(plain, numbers):
+    moved = [
+        Task(
+            task.name,
+            *((elsewhere(rows.x, numbers), rows.y) for rows in (task.train, task.valid)),
+            kind=task.kind,
+            outputs=task.outputs,
+        )
+        for task in TASKS
+    ]
+    assert same(contents(learned(small_mlp(), moved, quick())), contents(plain))
+    x = inputs_for(small_mlp(), 7)
+    for rows in (x, x[:1]):
+        told = plain.predict_proba(elsewhere(rows, numbers), task="task 1")
+        assert torch.equal(told, plain.predict_proba(rows, task="task 1"))

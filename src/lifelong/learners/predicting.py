@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lifelong.networks.layout import Tensors
-from lifelong.tasks.kinds import Array, Kind, TaskError, plain_tensor
+from lifelong.tasks.kinds import Array, Kind, TaskError, aligned, plain_tensor
 
 CHUNK = 4096  # rows predicted at once, to bound memory
 Link: TypeAlias = Callable[[Tensor], Tensor]  # makes answers of a network's outputs
@@ -60,7 +60,7 @@ def in_float32(device: torch.device) -> AbstractContextManager[object]:
 
 
 def _checked(x: Array, wanted: tuple[int, ...]) -> Tensor:
-    inputs = plain_tensor("inputs", x).to(torch.float32)
+    inputs = aligned(plain_tensor("inputs", x).to(torch.float32))
     if tuple(inputs.shape[1:]) != wanted or inputs.ndim == 0:
         one = tuple(inputs.shape) == wanted
         raise TaskError(

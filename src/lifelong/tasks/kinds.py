@@ -14,6 +14,9 @@ Array: TypeAlias = Any  # whatever `torch.as_tensor` takes: a NumPy array, a ten
 MOST_OUTPUTS = 2**24  # a head of so many, on 100 units, takes 7 GB
 
 
+_ALIGNED = 64  # bytes: what torch allocates begins at a multiple of them
+_PAGED = 2**25  # bytes from which on malloc always asks the system for pages of their own
+
 # Types that torch compares and sorts; labels of others, such as uint16, are converted first.
 _COMPARABLE = {
     *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
@@ -132,7 +135,18 @@ def finite_float32(where: str, inputs: Tensor, what: str = "inputs") -> Tensor:
             f"{where}: {what} must be finite in float32, but the value at {place} is "
             f"{inputs[place].item()} ({int(bad.sum())} such values); clean or rescale them first"
         )
-    return single
+    return aligned(single)
+
+
+def aligned(tensor: Tensor) -> Tensor:
+    """The same numbers where arithmetic finds them aligned, as in what torch allocates.
+
+    How a product rounds may depend on it, and what NumPy allocates lies at another place in each
+    process: a learning that goes on after a kill would end with other numbers. Large blocks come
+    from the system page by page, so that they always lie alike, and are not copied.
+    """
+    misplaced = tensor.data_ptr() % _ALIGNED and tensor.nbytes < _PAGED
+    return tensor.clone() if misplaced else tensor
 
 
 def checked_labels(where: str, y: Tensor, kind: Kind, outputs: int, first: int = 0) -> Tensor:
