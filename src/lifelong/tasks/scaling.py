@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lifelong.tasks.kinds import TaskError
+from lifelong.tasks.kinds import TaskError, aligned
 from lifelong.tasks.splits import CHUNK, Subset
 
 Standardise: TypeAlias = Literal["whole", "features", "channels", "range"] | None
@@ -75,7 +75,8 @@ def inputs_of(part: Subset, scale: Scale, features: NDArray[np.int64] | None = N
         if features is not None:
             flat = into.reshape(len(into), -1)
             flat[:] = flat[:, features]
-    return torch.from_numpy(inputs if features is None else inputs.reshape(len(inputs), -1))
+    shaped = inputs if features is None else inputs.reshape(len(inputs), -1)
+    return aligned(torch.from_numpy(shaped))  # here, so that tasks can share them
 
 
 def axes_of(over: Standardise, ndim: int) -> tuple[int, ...]:
