@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from lifelong.estimator.rows import Rows, part, read_rows, repeated
+from lifelong.estimator.parameters import require_parameters, seed_of
+from lifelong.estimator.rows import Rows, part, read_rows, repeated, weights_of
 from lifelong.estimator.saved import Front, Saved, TaskFacts, attached, plain, read
 from lifelong.evaluation.measure import LearnsTogether
 from lifelong.finding import FoundTasks, TaskFinder
@@ -32,7 +33,6 @@ from lifelong.tasks.task import Task
 from lifelong.training.budget import Budget, SettingError
 
 Answers: TypeAlias = NDArray[Any]
-MOST_RAMPS = 100
 _FITTED = (
     *("learner_", "preparation_", "finder_", "tasks_", "classes_", "task_classes_"),
     *("n_features_in_", "feature_names_in_", "chosen_"),
@@ -140,7 +140,7 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
         facts = self._facts(
             rows.labels if held is None else np.concatenate([rows.labels, held.labels]), classes
         )
-        generator = np.random.default_rng([self._seed(), number])
+        generator = np.random.default_rng([seed_of(self.random_state), number])
         train, valid = (rows, held) if held is not None else self._parted(rows, generator)
         prepared = self._prepared(train.table, number)
         examples = [self._examples(each, prepared, facts, generator) for each in (train, valid)]
@@ -148,7 +148,7 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
         finder = getattr(self, "finder_", TaskFinder()).with_task(
             examples[0][0],
             [prepared.transform(valid.table, earlier) for earlier in range(1, number + 1)],
-            self._seed(),
+            seed_of(self.random_state),
         )
         chosen = self._choices()  # refuses before the learning what could not be saved after it
         learner.learn(self._task(name, examples, facts, learner), checkpoint=checkpoint)
@@ -192,9 +192,7 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
             return learner
         row = method_named(self.method)
         settings = row.settings_with(budget=self.budget, changes=dict(self.settings or {}))
-        other = learner.with_settings(settings)
-        other._directories = learner._directories  # in whose place it saves from now on
-        return other
+        return learner.going_on_with(settings)
 
     def _read_rows(self, X: Any, y: Any, weights: Any, where: str) -> Rows:
         """The rows that weigh something, with the columns that are known."""
@@ -271,69 +269,16 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
             network,
             budget=self.budget,
             changes=dict(self.settings or {}),
-            seed=self._seed(),
+            seed=seed_of(self.random_state),
             device=self.device,
             progress=self.progress,
         )
 
     def _check_parameters(self) -> None:
-        if not isinstance(self.method, str):
-            raise SettingError(
-                f"method must be the name of a method, such as 'DEN', not {self.method!r}"
-            )
-        if not isinstance(self.settings, Mapping | None):
-            raise SettingError(
-                f"settings must be a mapping of names to values, not {self.settings!r}"
-            )
-        if not isinstance(self.budget, Budget | None):
-            raise SettingError(f"budget must be a Budget, not {self.budget!r}")
-        self._check_numbers()
-        self._seed()
-        if isinstance(self.categorical, str):
-            raise SettingError(
-                f"categorical must be a list of columns, such as [{self.categorical!r}], not a name"
-            )
-        if any(isinstance(column, list | dict) for column in self.categorical):
-            raise SettingError(f"categorical must be a list of columns, not {self.categorical!r}")
-
-    def _check_numbers(self) -> None:
-        share = self.validation_share
-        if not isinstance(share, int | float) or not 0 < share < 1:
-            raise SettingError(f"validation_share must be above 0 and below 1, not {share!r}")
-        if self.unnamed not in ("find", "last"):
-            raise SettingError(f"unnamed must be 'find' or 'last', not {self.unnamed!r}")
-        most = self.max_categories
-        if not isinstance(most, int | np.integer) or most < 1:
-            raise SettingError(f"max_categories must be a whole number above 0, not {most!r}")
-        ramps = self.ramps
-        if not isinstance(ramps, int | np.integer) or not 0 <= ramps <= MOST_RAMPS:
-            raise SettingError(
-                f"ramps must be a whole number from 0 to {MOST_RAMPS}, not {ramps!r}"
-            )
-
-    def _seed(self) -> int:
-        given = self.random_state
-        if given is None:
-            return 0
-        if isinstance(given, np.random.RandomState):
-            return int(given.get_state()[1][0])  # type: ignore[index]
-        if isinstance(given, bool) or not isinstance(given, int | np.integer) or given < 0:
-            raise SettingError(f"random_state must be a whole number, 0 or more, not {given!r}")
-        return int(given)
+        require_parameters(self.get_params(deep=False))
 
     def _weights(self, labels: Column, given: Any, where: str) -> NDArray[np.float64] | None:
-        if given is None:
-            return None
-        weights = np.asarray(given, np.float64)
-        weights = np.full(len(labels), weights) if weights.ndim == 0 else weights
-        if weights.shape != (len(labels),):
-            raise TableError(
-                f"{where}: sample_weight must be one weight per row (1D array or scalar), "
-                f"{len(labels)} of them, not of shape {weights.shape}"
-            )
-        if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
-            raise TableError(f"{where}: sample_weight must be finite, not below 0 and not all zero")
-        return weights
+        return weights_of(given, len(labels), where)
 
     @abstractmethod
     def _facts(self, labels: Column, classes: Any) -> TaskFacts:
@@ -495,7 +440,7 @@ class LifelongEstimator(BaseEstimator):  # type: ignore[misc]
         """All parameters as JSON has them."""
         given = self.get_params(deep=False)
         if isinstance(self.random_state, np.random.RandomState):
-            given["random_state"] = self._seed()
+            given["random_state"] = seed_of(self.random_state)
         network = self.network
         if hasattr(network, "layout") and not isinstance(network, Sequential):
             given["network"] = None  # it is in the model

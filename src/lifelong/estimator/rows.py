@@ -38,6 +38,22 @@ def by_size(y: NDArray[Any]) -> NDArray[np.int64]:
     return strata
 
 
+def weights_of(given: Any, rows: int, where: str) -> NDArray[np.float64] | None:
+    """One weight per row, as `sample_weight` gives them; None if it gives none."""
+    if given is None:
+        return None
+    weights = np.asarray(given, np.float64)
+    weights = np.full(rows, weights) if weights.ndim == 0 else weights
+    if weights.shape != (rows,):
+        raise TableError(
+            f"{where}: sample_weight must be one weight per row (1D array or scalar), "
+            f"{rows} of them, not of shape {weights.shape}"
+        )
+    if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
+        raise TableError(f"{where}: sample_weight must be finite, not below 0 and not all zero")
+    return weights
+
+
 def repeated(
     weights: NDArray[np.float64], strata: NDArray[Any], generator: np.random.Generator
 ) -> Places:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from lifelong.estimator.base import LifelongEstimator
 from lifelong.estimator.classifier import LifelongClassifier
+from lifelong.estimator.parameters import seed_of
 from lifelong.estimator.regressor import LifelongRegressor
 from lifelong.evaluation.measure import is_model
 from lifelong.learners.registry import load_model
@@ -85,7 +86,9 @@ def learn_file(
     if regression != isinstance(estimator, LifelongRegressor):
         front = "a regression" if isinstance(estimator, LifelongRegressor) else "classes"
         raise TableError(f"{model}: learns {front}; use it so, or name another directory")
-    table, count = sample(file, most_rows, estimator._seed(), _types(estimator, target))
+    table, count = sample(
+        file, most_rows, seed_of(estimator.random_state), _types(estimator, target)
+    )
     apart = [target, *([] if weight is None else [weight])]
     x = taken_out(table, [*apart, *leave_out], str(file))
     checkpoint = model.with_name(f"{model.name}.learning")

@@ -308,6 +308,13 @@ class Learner(ABC, Generic[S]):
         return other
 
     @final
+    def going_on_with(self, settings: S) -> Self:
+        """This learner with other settings from now on: it may replace what this one saved."""
+        other = self.with_settings(settings)
+        other._directories = self._directories
+        return other
+
+    @final
     def watch(self, watcher: Watcher) -> None:
         """From now on tell this function what happens while tasks are learned.
 
