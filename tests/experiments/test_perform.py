@@ -1,6 +1,7 @@
 """One run: made once, the same each time, and gone on with when it was stopped."""
 
 import errno
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -8,7 +9,13 @@ from tiny import configuration, job, without_times
 
 from lifelong.experiments import perform as performing
 from lifelong.experiments.configuration import NetworkPlan
-from lifelong.experiments.perform import RunLocked, architecture, before_finetuning, perform
+from lifelong.experiments.perform import (
+    Outgrown,
+    RunLocked,
+    architecture,
+    before_finetuning,
+    perform,
+)
 from lifelong.experiments.stored import RunPaths, find
 from lifelong.learners.den import DEN
 from lifelong.learners.registry import load_model
@@ -143,6 +150,22 @@ def test_capacity_is_counted_against_the_base_network(tmp_path):
     parameters = double.run.summary.parameters / base.run.summary.parameters
     assert double.run.summary.capacity == pytest.approx(parameters)
     assert double.run.widths == {"hidden1": 16, "hidden2": 8}
+
+
+def test_a_run_that_outgrows_what_it_may_take_is_given_up(tmp_path):
+    """After the task with which it does, and at once when it is tried again."""
+    grows = replace(job(tmp_path, "DNN-STL", tasks=3), most=1.5)
+    with pytest.raises(
+        Outgrown, match=r"with 2 tasks it has a capacity of \d\.\d+, but may take 1\.5"
+    ):
+        perform(grows)
+    told: list[str] = []
+    with pytest.raises(Outgrown, match="with 2 tasks"):
+        perform(grows, lambda *what: told.append(str(what)))
+    assert told == []
+    stored = perform(replace(grows, most=9.0))  # goes on from there
+    assert stored.run.summary.capacity > 2
+    assert find(RunPaths(tmp_path), grows.configuration) == stored
 
 
 def test_networks_are_scaled_layer_by_layer():

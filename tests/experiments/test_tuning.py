@@ -1,5 +1,7 @@
 """Tuning: on validation rows, on seeds of its own, alike for all, and resumable."""
 
+import math
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 
@@ -10,9 +12,10 @@ from tiny import BUDGET
 from lifelong.experiments import studies
 from lifelong.experiments import tuning as tune
 from lifelong.experiments.configuration import NetworkPlan
-from lifelong.experiments.perform import Job, perform
+from lifelong.experiments.perform import Job, Outgrown, perform, tasks_done
 from lifelong.experiments.recipes import Entry, rehearsal
 from lifelong.experiments.runner import RunCounts
+from lifelong.experiments.stored import find
 from lifelong.experiments.tuning import Tuning, TuningError, tunable
 from lifelong.learners.registry import METHODS, Range
 
@@ -26,7 +29,8 @@ def performed(monkeypatch):
 
     def run(given, **_how):
         for job in given:
-            perform(job)
+            with suppress(Outgrown):
+                perform(job)
         jobs.extend(given)
         return RunCounts()
 
@@ -150,9 +154,20 @@ def test_a_trial_wins_by_size_only_where_the_recipe_says_how_far(
     monkeypatch.setattr(tune, "method_named", lambda _name: row)
     chosen = tune.tune(["DEN"], _tuning(tmp_path, trials=2), console=QUIET, command=str)
     defaults, wide = chosen["DEN"].trials
-    assert wide.capacity > defaults.capacity
     assert (defaults.feasible, wide.feasible) == (True, feasible)
+    assert wide.capacity > defaults.capacity or not (feasible or wide.capacity)  # given up
     del performed
+
+
+def test_a_trial_that_outgrows_what_it_may_take_is_given_up(tmp_path, performed, monkeypatch):
+    """Instead of learning all its tasks in ever larger networks."""
+    monkeypatch.setattr(tune, "PAPERS", 0.5)  # less than the base network
+    with pytest.raises(TuningError, match=r"no trial of DEN .paper. ended"):
+        tune.tune(["DEN (paper)"], _tuning(tmp_path, trials=2), console=QUIET, command=str)
+    second = [job for job in performed if job.most < math.inf]
+    assert {job.most for job in second} == {0.5}
+    assert all(find(job.places, job.configuration) is None for job in second)
+    assert all(tasks_done(job) == 1 for job in second)
 
 
 def test_a_trial_as_large_as_the_defaults_is_a_candidate(tmp_path, performed, monkeypatch):

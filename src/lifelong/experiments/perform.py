@@ -52,13 +52,18 @@ _TRIES = 20  # to lock a directory that others remove
 _AFTERWARDS = ("shrink", "perturb")  # settings of finetuning only: not part of DEN's run
 
 
+class Outgrown(ValueError):
+    """The network takes more bytes than its run may; the message says how many."""
+
+
 @final
 @dataclass(frozen=True)
 class Job:
     """A configuration to run, its directory, device, label and command.
 
     With a `store`, the address that machines share, `out` is this machine's copy of its runs. With
-    `parallel`, the processes that torchrun started make it together.
+    `parallel`, the processes that torchrun started make it together. A run whose network has a
+    capacity above `most` is given up.
     """
 
     configuration: Configuration
@@ -68,6 +73,7 @@ class Job:
     command: str = ""
     store: str = ""
     parallel: Parallel | None = None
+    most: float = math.inf
 
     def __str__(self) -> str:
         return self.label or str(self.configuration)
@@ -327,11 +333,22 @@ def _where_it_was(
         results = None
     else:
         learner, results = found
+    _require_within(job.most, learner)
 
     def after(results: ResultMatrix) -> None:
         _write_progress(configuration, learner, results, working)
+        _require_within(job.most, learner)
 
     return learner, ResumePoint(results, checkpoint, after)
+
+
+def _require_within(most: float, learner: Learner[Any]) -> None:
+    capacity = round(learner.relative_capacity(), 3) if learner.tasks else 0.0
+    if capacity > most:
+        raise Outgrown(
+            f"given up: with {len(learner.tasks)} tasks it has a capacity of {capacity:g}, but "
+            f"may take {most:g} at the most"
+        )
 
 
 def _found(job: Job, row: Method, working: Path) -> tuple[Learner[Any], ResultMatrix] | None:

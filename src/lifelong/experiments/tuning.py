@@ -208,6 +208,8 @@ class _Study:
         if self._asked is None:
             return []
         settings = _settings(self._asked)
+        first = self._trials()[0]  # which says how large others may be
+        most = self._ceiling() if first.state.is_finished() else math.inf
         words = ", ".join(f"{name} {value:g}" for name, value in settings.items())
         return [
             Job(
@@ -215,6 +217,7 @@ class _Study:
                 self.tuning.out,
                 label=f"{self.method}, {words}, seed {each.seed}",
                 store=self.tuning.store,
+                most=most,
             )
             for each in self._configurations(settings)
         ]
