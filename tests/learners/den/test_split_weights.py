@@ -25,7 +25,9 @@ from lifelong.learners.den import DEN
 from lifelong.learners.den.by_need import (
     FROM_LAST,
     FROM_ROOT,
+    TriedPatch,
     constant_loss,
+    search,
     share_of_mu,
     sizes_at,
 )
@@ -146,6 +148,49 @@ def test_larger_patches_are_tried_where_bytes_are_cheap():
     assert max(sizes_at(DEN.settings_type().price)) == 0.16
     largest = [max(sizes_at(price)) for price in (0.0, 0.03, 0.08, 0.15, 3.0)]
     assert largest == [0.64, 0.64, 0.32, 0.16, 0.16]
+
+
+def searched(lacks, begin, price=1.0):
+    """Places of the sizes that are tried where a patch of size 2^n lacks this much."""
+    sizes = [0.01 * 2**place for place in range(len(lacks))]
+
+    def attempt(size):
+        places.append(sizes.index(size))
+        return TriedPatch(lacks[places[-1]], price * size, None, {})
+
+    places = []
+    found = search(sizes, begin, attempt)
+    assert [one.lack for one in found] == [lacks[place] for place in places]
+    return places, min(found, key=lambda one: one.cost)
+
+
+def test_small_patches_that_gain_nothing_do_not_hide_larger_ones_that_do():
+    """A search that went on while smaller ones cost less ended at the smallest."""
+    lacks = [0.5, 0.5, 0.5, 0.2, 0.05, 0.0]
+    places, best = searched(lacks, 2)
+    assert places == [2, 3, 4, 5]
+    assert best.lack == 0.05
+
+
+@pytest.mark.parametrize(
+    ("lacks", "places"),
+    [
+        ([0.3, 0.02, 0.02, 0.0], [2, 1, 0]),  # little is missing: smaller ones, while they pay
+        ([0.3, 0.1, 0.02, -0.1], [2, 1, 3]),  # no smaller one pays
+        ([0.3, 0.1, 0.1, 0.07], [2, 3, 1, 0]),  # much is missing, but a larger one costs more
+    ],
+)
+def test_the_search_goes_where_more_can_be_gained_and_else_the_other_way(lacks, places):
+    assert searched(lacks, 2)[0] == places
+
+
+@given(st.lists(st.floats(-0.1, 1), min_size=1, max_size=9), st.integers(0, 8), st.floats(0, 9))
+def test_a_search_tries_neighbours_and_no_size_twice(lacks, begin, price):
+    places, best = searched(lacks, begin % len(lacks), price)
+    assert places[0] == begin % len(lacks)
+    assert len(set(places)) == len(places)
+    assert sorted(places) == list(range(min(places), max(places) + 1))
+    assert best.cost <= lacks[places[0]] + price * 0.01 * 2 ** places[0]
 
 
 def test_both_starts_are_tried_as_often_as_the_tasks_double():

@@ -13,7 +13,7 @@ better, because what a task improves helps only those that start from it.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
@@ -181,8 +181,12 @@ class _Needs:
         return replace(headed, stages=stages, groups=found.groups, starts=found.starts)
 
     def cost(self, patching: Patching, draft: Draft) -> float:
+        return draft.loss / self.guess + self.price(patching, draft)
+
+    def price(self, patching: Patching, draft: Draft) -> float:
+        """Of the bytes that a task stores."""
         size = patching.bytes(draft.network) / (BYTES * patching.base)
-        return draft.loss / self.guess + self.training.settings.price * size
+        return self.training.settings.price * size
 
     def cheaper(self, small: Draft, large: Draft) -> Draft:
         """The one whose loss and bytes cost less, given that old weights change in both."""
@@ -208,31 +212,21 @@ class _Needs:
         stages = (*draft.stages, *short, found.stages[-1])
         return self.unless_solved(headed, replace(found, stages=stages))
 
-    def _search(self, patching: Patching) -> list["_Tried"]:
-        """From the size of the task before: smaller ones while the cost falls, else larger ones.
-
-        Each is trained shortly.
-        """
+    def _search(self, patching: Patching) -> list["TriedPatch"]:
+        """Patches around the size of the task before, each trained shortly."""
         moved = sum(int((change > 0).sum()) for change in patching.changes.values())
         sizes = [s for s in sizes_at(self.training.settings.price) if s * patching.base < moved]
         sizes = sizes or [SIZES[0]]
         wanted = self._last_size(patching.base)
         begin = min(range(len(sizes)), key=lambda place: abs(math.log(sizes[place] / wanted)))
-        tried = [self._attempt(patching, sizes[begin])]
-        for towards in (sizes[begin - 1 :: -1] if begin else [], sizes[begin + 1 :]):
-            for size in towards:
-                tried.append(self._attempt(patching, size))
-                if tried[-1].cost >= min(one.cost for one in tried[:-1]):
-                    break
-            if len(tried) > 2 or (len(towards) == 1 and tried[-1].cost < tried[0].cost):
-                break  # smaller ones were better
-        return tried
+        return search(sizes, begin, lambda size: self._attempt(patching, size))
 
-    def _attempt(self, patching: Patching, size: float) -> "_Tried":
+    def _attempt(self, patching: Patching, size: float) -> "TriedPatch":
         kept = patching.largest(size)
         trained = patching.trained(patching.restored(kept), kept, self._short(patching.draft))
         draft = patching.rounded(trained, kept)
-        return _Tried(self.cost(patching, draft), draft, kept)
+        lack = (draft.loss - patching.draft.loss) / self.guess
+        return TriedPatch(lack, self.price(patching, draft), draft, kept)
 
     def _short(self, draft: Draft) -> Budget:
         """A training that is long enough to compare sizes, and no longer than the retraining."""
@@ -258,12 +252,52 @@ class _Needs:
 
 @final
 @dataclass(frozen=True, eq=False)
-class _Tried:
-    """A patch that was trained shortly, and what it costs."""
+class TriedPatch:
+    """A patch that was trained shortly.
 
-    cost: float
+    Attributes:
+        lack: by how much its loss is above the retrained network's, of a constant guess's loss.
+        price: of its bytes.
+    """
+
+    lack: float
+    price: float
     draft: Draft
     kept: dict[str, Tensor]
+
+    @property
+    def cost(self) -> float:
+        return self.lack + self.price
+
+
+def search(
+    sizes: Sequence[float], begin: int, attempt: Callable[[float], TriedPatch]
+) -> list[TriedPatch]:
+    """Of increasing sizes one to begin with, then smaller ones while they cost less, or larger ones
+    if more of what retraining gained is missing than its bytes cost; if none is better, the others.
+    """
+    first = attempt(sizes[begin])
+    smaller, larger = sizes[:begin][::-1], sizes[begin + 1 :]
+    ways = (larger, smaller) if first.lack > first.price else (smaller, larger)
+    tried = [first]
+    for way in ways:
+        tried.extend(_walk(first, way, attempt))
+        if any(one.cost < first.cost for one in tried):
+            break
+    return tried
+
+
+def _walk(
+    best: TriedPatch, sizes: Sequence[float], attempt: Callable[[float], TriedPatch]
+) -> list[TriedPatch]:
+    """Patches of these sizes, one after another while the cost falls."""
+    tried: list[TriedPatch] = []
+    for size in sizes:
+        tried.append(attempt(size))
+        if tried[-1].cost >= best.cost:
+            break
+        best = tried[-1]
+    return tried
 
 
 def constant_loss(training: TaskTraining) -> float:
