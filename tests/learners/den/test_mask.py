@@ -88,7 +88,7 @@ def test_a_mask_has_the_signs_of_the_untrained_network_and_one_size(name, kind):
     state = training.generator.get_state()
     draft = mask_of_root(known, training)
     assert torch.equal(training.generator.get_state(), state)
-    assert draft.loss == training.loss(draft.network)
+    assert draft.loss == draft.stages[-1].loss == training.loss(draft.network)
     root = known.start_from(ROOT)
     for weight in masked_weights(architecture):
         found = draft.network.tensors[weight]

@@ -6,6 +6,8 @@ head. On few rows such a mask learns less by heart than a patch, whose weights c
 As the scale of the outputs is left to biases and head, the head is calibrated.
 """
 
+import msgspec
+
 from lifelong.learners.den.draft import Draft
 from lifelong.learners.den.task_training import TaskTraining
 from lifelong.networks.growing import ROOT, GrowingNetwork, Network
@@ -48,4 +50,5 @@ def mask_of_root(known: GrowingNetwork, training: TaskTraining) -> Draft:
     generator.set_state(begin)
     shared = {n: to_half(t) for n, t in network.tensors.items() if specs[n].owner == "shared"}
     network = training.calibrated(network.with_tensors({**network.tensors, **shared}))
-    return Draft(network, training.loss(network), (stage,), parent=ROOT)
+    stage = msgspec.structs.replace(stage, loss=training.loss(network))
+    return Draft(network, stage.loss, (stage,), parent=ROOT)
