@@ -1,5 +1,7 @@
 """A mask of the untrained network as what a task stores: what is kept, and what it changes."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
@@ -52,6 +54,7 @@ def masked(learner):
 @pytest.mark.parametrize("width", [0.5, 1.0])
 def test_masks_are_stored_in_bits_and_nothing_is_forgotten(name, width, tmp_path, monkeypatch):
     monkeypatch.setattr(by_need, "_best_start", mask_if_tried)
+    monkeypatch.setattr(by_need, "LOST", math.inf)
     architecture = ARCHITECTURES[name]()
     tasks = stream_for(architecture, *KINDS, "one output", "classes")
     learner = DEN(architecture, quick(**AUTO, initial_width=width), seed=2)
@@ -138,6 +141,23 @@ def mask(loss, from_last=1.0):
 )
 def test_what_later_tasks_start_from(trials, best):
     assert by_need._best_start(trials) == best
+
+
+@pytest.mark.parametrize(
+    ("trials", "tried"),
+    [
+        ([], True),
+        ([[root(2.0), mask(3.0)]], True),  # of two tasks, not of one
+        ([[root(2.0), mask(3.0)], [root(2.0), mask(1.9)]], False),
+        ([[root(2.0), mask(2.1)], [root(2.0), mask(2.1)]], True),
+        ([[root(0.8), mask(0.9)], [root(0.8), mask(0.9)]], False),
+        ([[root(0.8), mask(0.9)], [root(0.8), mask(0.9)], [root(0.8)]], False),
+    ],
+)
+def test_masks_that_were_far_from_the_untrained_network_are_not_tried_again(trials, tried):
+    known = DEN(small_mlp(), quick(**AUTO)).network
+    training = training_for(task_for(small_mlp(), "one output", 1, "task"))
+    assert (MASK in by_need._others(trials, known, training)) == tried
 
 
 def test_what_was_tried_is_in_the_record(tmp_path):

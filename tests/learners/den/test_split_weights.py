@@ -168,29 +168,42 @@ def test_small_patches_that_gain_nothing_do_not_hide_larger_ones_that_do():
     """A search that went on while smaller ones cost less ended at the smallest."""
     lacks = [0.5, 0.5, 0.5, 0.2, 0.05, 0.0]
     places, best = searched(lacks, 2)
-    assert places == [2, 3, 4, 5]
+    assert places == [2, 3, 4]
     assert best.lack == 0.05
 
 
 @pytest.mark.parametrize(
     ("lacks", "places"),
     [
-        ([0.3, 0.02, 0.02, 0.0], [2, 1, 0]),  # little is missing: smaller ones, while they pay
-        ([0.3, 0.1, 0.02, -0.1], [2, 1, 3]),  # no smaller one pays
-        ([0.3, 0.1, 0.1, 0.07], [2, 3, 1, 0]),  # much is missing, but a larger one costs more
+        ([0.3, 0.1, 0.04, 0.02, 0.01], [2]),  # bytes cost what is missing: nothing else is tried
+        ([0.3, 0.1, 0.02, 0.01, 0.0], [2]),  # or about that
+        ([0.3, 0.02, 0.005, 0.0, 0.0], [2, 1]),  # little is missing: a smaller one
+        ([0.0, -0.1, -0.1, -0.1, -0.1], [2, 1, 0]),  # nothing is
+        ([0.6, 0.6, 0.3, 0.02, 0.0], [2, 3]),  # much is
+        ([0.3, 0.3, 0.3, 0.3, 0.3], [2, 3]),  # and a larger one misses as much
     ],
 )
-def test_the_search_goes_where_more_can_be_gained_and_else_the_other_way(lacks, places):
+def test_the_search_goes_to_the_size_where_bytes_cost_what_is_missing(lacks, places):
     assert searched(lacks, 2)[0] == places
 
 
+def test_without_a_price_the_search_ends_where_nothing_is_missing():
+    assert searched([0.2, 0.1, 0.05, 0.0, -0.1], 1, price=0.0)[0] == [1, 2, 3]
+
+
 @given(st.lists(st.floats(-0.1, 1), min_size=1, max_size=9), st.integers(0, 8), st.floats(0, 9))
-def test_a_search_tries_neighbours_and_no_size_twice(lacks, begin, price):
+def test_a_search_tries_no_size_twice_and_finds_none_that_costs_more(lacks, begin, price):
     places, best = searched(lacks, begin % len(lacks), price)
     assert places[0] == begin % len(lacks)
     assert len(set(places)) == len(places)
-    assert sorted(places) == list(range(min(places), max(places) + 1))
     assert best.cost <= lacks[places[0]] + price * 0.01 * 2 ** places[0]
+
+
+@given(st.floats(1e-5, 1e-1), st.integers(0, 8), st.floats(1e-3, 9))
+def test_where_what_is_missing_halves_the_search_ends_near_the_lowest_cost(lack, begin, price):
+    lacks = [lack / 2**place for place in range(9)]
+    costs = [lack + price * 0.01 * 2**place for place, lack in enumerate(lacks)]
+    assert searched(lacks, begin, price)[1].cost <= 1.07 * min(costs)
 
 
 def test_both_starts_are_tried_as_often_as_the_tasks_double():

@@ -42,6 +42,7 @@ MASK_SIZE = 1 / 32  # of a mask, in bytes of the base network: a bit per weight
 # Task 1 overwrites all of the untrained network, so that task 2 begins with the largest.
 FIRST_SIZE = 0.04
 MARGIN = 0.05  # by which the loss from the untrained network must be lower, on average
+LOST = 0.1  # by which a mask's was higher if masks are not tried again
 FROM_LAST, FROM_ROOT = "retrain", "retrain from root"  # stages
 OTHERS = (FROM_ROOT, MASK)  # than the last network, to start from
 SHARES = (1.0, 1 / 4, 1 / 16)  # of mu, that the first task tries
@@ -66,9 +67,16 @@ def sizes_at(price: float) -> tuple[float, ...]:
 
 def growth_by_need(known: GrowingNetwork, training: TaskTraining) -> Draft:
     """The draft whose validation loss and bytes are worth most."""
-    headed = with_sparse_head(known, training)
+    trials = [record.starts for record in training.earlier if record.starts]
+    best = _best_start(trials)
+    tries = not (training.number - 1) & (training.number - 2)  # tasks 2, 3, 5, 9, ...
+    headed = with_sparse_head(known, training, doubled=tries or best == FROM_LAST)
     needs = _Needs(known, training)
-    draft = _started(known, headed, training)
+    draft = (
+        _compared_starts(trials, known, headed, training)
+        if tries
+        else _from(best, known, headed, training)
+    )
     if draft.stages[-1].name == MASK:
         return needs.unless_solved(headed, draft)
     expands = training.settings.expand and known.born and draft.parent is None
@@ -77,26 +85,38 @@ def growth_by_need(known: GrowingNetwork, training: TaskTraining) -> Draft:
     return needs.cheapest_patch(headed, draft)
 
 
-def _started(known: GrowingNetwork, headed: Draft, training: TaskTraining) -> Draft:
-    """The network trained from the start that was best so far."""
-    trials = [record.starts for record in training.earlier if record.starts]
-    if (training.number - 1) & (training.number - 2):  # not one of tasks 2, 3, 5, 9, ...
-        return _from(_best_start(trials), known, headed, training)
-    last = _from(FROM_LAST, known, headed, training)
-    tried = {start: _from(start, known, headed, training) for start in _others(known, training)}
-    starts = tuple(_compared(start, draft, last, training) for start, draft in tried.items())
-    best = _best_start([*trials, starts])
-    root, *mask = (draft.stages[-1] for draft in tried.values())
+def _compared_starts(
+    trials: Sequence[Sequence[StartRecord]],
+    known: GrowingNetwork,
+    headed: Draft,
+    training: TaskTraining,
+) -> Draft:
+    """The network trained from the start that was best so far, this task included."""
+    starts = (FROM_LAST, *_others(trials, known, training))
+    tried = {start: _from(start, known, headed, training) for start in starts}
+    last, *others = starts
+    compared = tuple(_compared(start, tried[start], tried[last], training) for start in others)
+    best = _best_start([*trials, compared])
+    rest = (draft.stages[-1] for start, draft in tried.items() if start != best)
     # The last stage is the training that the network comes from.
-    stages = (root, *mask) if best == MASK else (*mask, root)
-    draft = {FROM_LAST: last, **tried}[best]
-    return replace(draft, stages=(*last.stages, *stages), starts=starts)
+    *before, found = tried[best].stages
+    return replace(tried[best], stages=(*before, *rest, found), starts=compared)
 
 
-def _others(known: GrowingNetwork, training: TaskTraining) -> tuple[str, ...]:
-    """What can be tried beside the last network: a mask only where a bit per weight is cheap."""
+def _others(
+    trials: Sequence[Sequence[StartRecord]], known: GrowingNetwork, training: TaskTraining
+) -> tuple[str, ...]:
+    """What is tried beside the last network: a mask only where a bit per weight is cheap, and where
+    it was not far from the untrained network that it is of in two tasks or more.
+    """
     cheap = training.settings.price * MASK_SIZE <= DEAREST
-    return OTHERS if cheap and masked_weights(known.architecture) else (FROM_ROOT,)
+    root, mask = (_mean_ratio(_of(start, trials)) for start in OTHERS)
+    lost = len(_of(MASK, trials)) > 1 and mask > (1 + LOST) * root
+    return OTHERS if cheap and not lost and masked_weights(known.architecture) else (FROM_ROOT,)
+
+
+def _of(start: str, trials: Sequence[Sequence[StartRecord]]) -> list[StartRecord]:
+    return [tried for trial in trials for tried in trial if tried.name == start]
 
 
 def _compared(start: str, draft: Draft, last: Draft, training: TaskTraining) -> StartRecord:
@@ -118,8 +138,7 @@ def _best_start(trials: Sequence[Sequence[StartRecord]]) -> str:
     """
     best = FROM_LAST
     for count in range(1, len(trials) + 1):
-        tried = [one for trial in trials[:count] for one in trial]
-        root, mask = (_mean_ratio([one for one in tried if one.name == start]) for start in OTHERS)
+        root, mask = (_mean_ratio(_of(start, trials[:count])) for start in OTHERS)
         enough = 1 - MARGIN if best == FROM_LAST else 1.0
         if mask < enough and mask < root / (1 - MARGIN):
             best = MASK
@@ -273,31 +292,27 @@ class TriedPatch:
 def search(
     sizes: Sequence[float], begin: int, attempt: Callable[[float], TriedPatch]
 ) -> list[TriedPatch]:
-    """Of increasing sizes one to begin with, then smaller ones while they cost less, or larger ones
-    if more of what retraining gained is missing than its bytes cost; if none is better, the others.
+    """Of sizes, each twice the one before, one to begin with; then the neighbour of the best so far
+    that should cost less, until that was tried.
     """
-    first = attempt(sizes[begin])
-    smaller, larger = sizes[:begin][::-1], sizes[begin + 1 :]
-    ways = (larger, smaller) if first.lack > first.price else (smaller, larger)
-    tried = [first]
-    for way in ways:
-        tried.extend(_walk(first, way, attempt))
-        if any(one.cost < first.cost for one in tried):
-            break
-    return tried
+    tried: dict[int, TriedPatch] = {}
+    place = begin
+    while place not in tried:
+        tried[place] = attempt(sizes[place])
+        best = min(tried, key=lambda size: tried[size].cost)
+        place = min(max(best + _towards_balance(tried[best]), 0), len(sizes) - 1)
+    return list(tried.values())
 
 
-def _walk(
-    best: TriedPatch, sizes: Sequence[float], attempt: Callable[[float], TriedPatch]
-) -> list[TriedPatch]:
-    """Patches of these sizes, one after another while the cost falls."""
-    tried: list[TriedPatch] = []
-    for size in sizes:
-        tried.append(attempt(size))
-        if tried[-1].cost >= best.cost:
-            break
-        best = tried[-1]
-    return tried
+def _towards_balance(patch: TriedPatch) -> int:
+    """Whether a patch of twice the size should cost less (1), or one of half the size (-1).
+
+    Where twice the size halves what is missing, the cost is lowest where both its parts are equal,
+    and one of a neighbour is lower only if they differ by more than a factor of two.
+    """
+    if patch.lack > 2 * patch.price:
+        return 1
+    return -1 if 2 * patch.lack < patch.price else 0
 
 
 def constant_loss(training: TaskTraining) -> float:

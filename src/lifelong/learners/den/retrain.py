@@ -62,12 +62,13 @@ def _cannot_be_split(layout: Layout) -> tuple[str, ...]:
     return tuple(n for n, s in layout.tensors.items() if s.out is None and s.owner == "shared")
 
 
-def with_sparse_head(known: GrowingNetwork, training: TaskTraining) -> Draft:
+def with_sparse_head(known: GrowingNetwork, training: TaskTraining, doubled: bool = True) -> Draft:
     """The network with the solution of Equation 3 as its head.
 
     Departs from the paper: its strength is doubled for as long as the validation loss falls; the
     sparser head is kept if the loss fell by the share `min_improvement` (0: not tried). On few rows
     a head that is not sparse enough overfits, and training that starts from it does not recover.
+    Not `doubled` where the training starts from another head.
     """
     began = time.perf_counter()
     train, _ = training.rows()
@@ -90,7 +91,7 @@ def with_sparse_head(known: GrowingNetwork, training: TaskTraining) -> Draft:
         return Draft(network, training.loss(network), head_l1=strength)
 
     as_given = sparsest = headed(strength)
-    while min_improvement and strength < 1:  # from 1 on the head is zero
+    while doubled and min_improvement and strength < 1:  # from 1 on the head is zero
         strength *= 2
         sparser = headed(strength)
         if sparser.loss >= sparsest.loss:
