@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, final, runtime_checkable
+from typing import Any, Protocol, TypeAlias, final, runtime_checkable
 
 import numpy as np
 import torch
@@ -14,6 +14,8 @@ from torch import Tensor
 from lifelong.evaluation.metrics import METRICS, metrics_for
 from lifelong.evaluation.results import ResultMatrix
 from lifelong.extras import require_extra
+from lifelong.learners.predicting import Predictor
+from lifelong.persistence.files import digest_of
 from lifelong.records import Answers, Capacity
 from lifelong.tasks.examples import Examples
 from lifelong.tasks.kinds import Kind, TaskError
@@ -25,6 +27,7 @@ require_extra("sklearn", extra="evaluation")  # fail now, not after hours of lea
 BATCH = 2048  # rows predicted at once
 BINS = 20  # of probabilities
 MOST_CLASSES = 20  # whose confusion is kept
+_Scored: TypeAlias = tuple[dict[str, float], Answers | None]
 
 
 class ContinualLearner(Protocol):
@@ -43,6 +46,15 @@ class Predicts(Protocol):
 
     def predict(self, x: Tensor, *, task: str) -> Tensor:
         """One number per row, or one per row and output."""
+        ...
+
+
+@runtime_checkable
+class TellsNetwork(Protocol):
+    """What a learner has too that can tell by which network a task is served."""
+
+    def predictor(self, task: str) -> tuple[Any, Predictor]:
+        """What the task's outputs mean, and the network."""
         ...
 
 
@@ -110,7 +122,7 @@ def score(
 
 def scored(
     learner: ContinualLearner, name: str, rows: Examples, *, kind: Kind, outputs: int
-) -> tuple[dict[str, float], Answers | None]:
+) -> _Scored:
     """Every metric of one task on the given rows, and how they were answered."""
     labels, predicted = _predicted(learner, name, rows, kind)
     _check_predictions(name, (len(labels), outputs), predicted, kind)
@@ -157,6 +169,7 @@ class _SoFar:
         self._known: list[_ScoredTask] = []
         self._rows: list[list[dict[str, float]]] = []
         self._metrics: tuple[str, ...] | None = None
+        self._last: dict[str, tuple[str, _Scored]] = {}  # by task, with what it was served by
         self.answers: tuple[Answers, ...] = ()
         self._capacity: list[Capacity] = []
         self._as_of: list[Capacity] = []
@@ -198,10 +211,7 @@ class _SoFar:
         self._metrics = self._metrics or tuple(metrics_for(known.kind))
 
     def score(self, learner: ContinualLearner, name: str, seconds: float) -> ResultMatrix:
-        each = [
-            scored(learner, known.name, known.test, kind=known.kind, outputs=known.outputs)
-            for known in self._known
-        ]
+        each = [self._scored(learner, known) for known in self._known]
         self._rows.append([scores for scores, _ in each])
         found = [answers for _, answers in each if answers is not None]
         self.answers = tuple(found) if len(found) == len(each) else ()
@@ -217,11 +227,32 @@ class _SoFar:
             source=self._source,
         )
 
+    def _scored(self, learner: ContinualLearner, known: _ScoredTask) -> _Scored:
+        """Of a network that is the same to the bit as when it was last scored, the scores of then:
+        most of the time of scoring goes into tasks that nothing has changed.
+        """
+        served = _served_by(learner, known)
+        if served is not None and self._last.get(known.name, ("",))[0] == served:
+            return self._last[known.name][1]
+        found = scored(learner, known.name, known.test, kind=known.kind, outputs=known.outputs)
+        if served is not None:
+            self._last[known.name] = served, found
+        return found
+
     def _matrix(self, measure: str) -> NDArray[np.float64]:
         matrix = np.full((len(self._rows), len(self._rows)), np.nan)
         for i, known in enumerate(self._rows):
             matrix[i, : i + 1] = [scores[measure] for scores in known]
         return matrix
+
+
+def _served_by(learner: ContinualLearner, known: _ScoredTask) -> str | None:
+    """A checksum of the network that serves a task, and of its answers to the first test rows."""
+    if not isinstance(learner, TellsNetwork):
+        return None
+    _, network = learner.predictor(known.name)
+    x, _ = next(iter(known.test.batches(BATCH)))
+    return digest_of({**network.tensors, "": _answers(learner, known.name, x, known.kind)})
 
 
 def _predicted(
@@ -230,17 +261,19 @@ def _predicted(
     labels, predicted = [], []
     for x, y in rows.batches(BATCH):
         labels.append(y.cpu())
-        if kind.is_regression:
-            if not isinstance(learner, Predicts):
-                raise TaskError(
-                    f"task {name!r} is a regression, but {type(learner).__name__} has no method "
-                    "predict to give its numbers"
-                )
-            answers = learner.predict(x, task=name).reshape(len(x), -1)
-        else:
-            answers = learner.predict_proba(x, task=name)
-        predicted.append(answers.detach().cpu())
+        predicted.append(_answers(learner, name, x, kind))
     return torch.cat(labels).numpy(), torch.cat(predicted).numpy()
+
+
+def _answers(learner: ContinualLearner, name: str, x: Tensor, kind: Kind) -> Tensor:
+    if not kind.is_regression:
+        return learner.predict_proba(x, task=name).detach().cpu()
+    if not isinstance(learner, Predicts):
+        raise TaskError(
+            f"task {name!r} is a regression, but {type(learner).__name__} has no method "
+            "predict to give its numbers"
+        )
+    return learner.predict(x, task=name).reshape(len(x), -1).detach().cpu()
 
 
 def _check_predictions(
