@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from builders import contents, inputs_for, learned, quick, same, small_mlp, stream_for
+from builders import contents, inputs_for, learned, quick, same, small_mlp, stream_for, task_for
+from lifelong import mlp
 from lifelong.learners.base import Learner
 from lifelong.learners.baselines import Joint, TrainingSettings
 from lifelong.tasks.kinds import TaskError
@@ -76,3 +77,13 @@ def test_where_rows_lie_in_memory_changes_nothing(plain, numbers):
     for rows in (x, x[:1]):
         told = plain.predict_proba(elsewhere(rows, numbers), task="task 1")
         assert torch.equal(told, plain.predict_proba(rows, task="task 1"))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7])
+def test_in_which_order_rows_lie_in_memory_changes_no_answer(rows):
+    architecture = mlp(64, [33, 10])  # of sizes at which the order was seen to change last digits
+    learner = learned(architecture, [task_for(architecture, "classes", name="task 1")], quick())
+    x = inputs_for(architecture, rows)
+    told = learner.decision_function(x, task="task 1")
+    by_column = np.asfortranarray(x.numpy())
+    assert torch.equal(learner.decision_function(by_column, task="task 1"), told)

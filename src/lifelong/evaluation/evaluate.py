@@ -14,7 +14,7 @@ from torch import Tensor
 from lifelong.evaluation.metrics import METRICS, metrics_for
 from lifelong.evaluation.results import ResultMatrix
 from lifelong.extras import require_extra
-from lifelong.learners.predicting import Predictor
+from lifelong.learners.base import Learner
 from lifelong.persistence.files import digest_of
 from lifelong.records import Answers, Capacity
 from lifelong.tasks.examples import Examples
@@ -25,6 +25,7 @@ from lifelong.tasks.task import Task
 require_extra("sklearn", extra="evaluation")  # fail now, not after hours of learning
 
 BATCH = 2048  # rows predicted at once
+PROBE = 64  # rows by whose answers a network is known again
 BINS = 20  # of probabilities
 MOST_CLASSES = 20  # whose confusion is kept
 _Scored: TypeAlias = tuple[dict[str, float], Answers | None]
@@ -46,15 +47,6 @@ class Predicts(Protocol):
 
     def predict(self, x: Tensor, *, task: str) -> Tensor:
         """One number per row, or one per row and output."""
-        ...
-
-
-@runtime_checkable
-class TellsNetwork(Protocol):
-    """What a learner has too that can tell by which network a task is served."""
-
-    def predictor(self, task: str) -> tuple[Any, Predictor]:
-        """What the task's outputs mean, and the network."""
         ...
 
 
@@ -229,14 +221,13 @@ class _SoFar:
 
     def _scored(self, learner: ContinualLearner, known: _ScoredTask) -> _Scored:
         """Of a network that is the same to the bit as when it was last scored, the scores of then:
-        most of the time of scoring goes into tasks that nothing has changed.
+        where nothing is forgotten, most of the time of scoring would go into such tasks.
         """
-        served = _served_by(learner, known)
-        if served is not None and self._last.get(known.name, ("",))[0] == served:
-            return self._last[known.name][1]
+        last, served = self._last.get(known.name), _served_by(learner, known)
+        if served and last is not None and last[0] == served:
+            return last[1]
         found = scored(learner, known.name, known.test, kind=known.kind, outputs=known.outputs)
-        if served is not None:
-            self._last[known.name] = served, found
+        self._last[known.name] = served, found
         return found
 
     def _matrix(self, measure: str) -> NDArray[np.float64]:
@@ -246,12 +237,14 @@ class _SoFar:
         return matrix
 
 
-def _served_by(learner: ContinualLearner, known: _ScoredTask) -> str | None:
-    """A checksum of the network that serves a task, and of its answers to the first test rows."""
-    if not isinstance(learner, TellsNetwork):
-        return None
+def _served_by(learner: ContinualLearner, known: _ScoredTask) -> str:
+    """A checksum of the network that serves a task, and of its answers to a few test rows; empty if
+    the learner is none of ours, which may predict in any way.
+    """
+    if not isinstance(learner, Learner):
+        return ""
     _, network = learner.predictor(known.name)
-    x, _ = next(iter(known.test.batches(BATCH)))
+    x, _ = next(iter(known.test.batches(PROBE)))
     return digest_of({**network.tensors, "": _answers(learner, known.name, x, known.kind)})
 
 

@@ -128,7 +128,7 @@ def follow(jobs: Sequence[Job]) -> None:
     ranks = ranks_for(jobs[0].parallel, torch.device(jobs[0].device))
     while key := ranks.told().decode():
         job = by_key[key]
-        with suppress(TaskError, SettingError, TrainingError, NetworkError):
+        with suppress(TaskError, SettingError, TrainingError, NetworkError, Outgrown):
             _make(job, job.places.working(job.configuration), no_progress)
 
 

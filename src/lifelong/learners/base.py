@@ -169,7 +169,7 @@ class Learner(ABC, Generic[S]):
     @final
     def outputs(self, x: Tensor, *, task: str) -> Tensor:
         """As `decision_function`, for who has made sure that x is finite float32 of the network's
-        shape: a third of the time for a single row.
+        shape, and `aligned` in memory: a third of the time for a single row.
         """
         return computed(x, self._serve(task)[1], unchanged, self.device)
 

@@ -60,7 +60,7 @@ def in_float32(device: torch.device) -> AbstractContextManager[object]:
 
 
 def _checked(x: Array, wanted: tuple[int, ...]) -> Tensor:
-    inputs = aligned(plain_tensor("inputs", x).to(torch.float32))
+    inputs = aligned(plain_tensor("inputs", x).to(torch.float32).contiguous())
     if tuple(inputs.shape[1:]) != wanted or inputs.ndim == 0:
         one = tuple(inputs.shape) == wanted
         raise TaskError(

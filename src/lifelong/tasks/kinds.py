@@ -62,7 +62,7 @@ def checked_outputs(where: str, outputs: int) -> int:
 
 
 def plain_tensor(where: str, given: Array) -> Tensor:
-    """A tensor of real numbers, one after the other in memory; what cannot be one is refused."""
+    """A tensor of real numbers; what cannot be one is refused."""
     try:
         tensor = given if isinstance(given, Tensor) else torch.as_tensor(_array(where, given))
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:

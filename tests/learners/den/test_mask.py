@@ -26,10 +26,11 @@ from builders import (
 )
 from lifelong import grow
 from lifelong.learners.den import DEN, by_need
+from lifelong.learners.den.by_need import OTHERS
 from lifelong.learners.den.mask import MASK, mask_of_root, masked_weights
 from lifelong.learners.den.task_training import TaskTraining
 from lifelong.networks.growing import ROOT
-from lifelong.records import StartRecord
+from lifelong.records import StartRecord, TaskRecord
 from lifelong.tasks.task import Task
 
 AUTO = {"split": "auto", "price": 0.01}
@@ -41,9 +42,11 @@ def mask_if_tried(trials):
     return MASK if MASK in tried else by_need.FROM_ROOT
 
 
-def training_for(task):
+def training_for(task, trials=()):
     generator = torch.Generator().manual_seed(3)
-    return TaskTraining(task, 2, quick(**AUTO), generator, torch.device("cpu"))
+    earlier = [TaskRecord(f"{n}", n, {}, (), starts=tuple(t)) for n, t in enumerate(trials, 1)]
+    cpu = torch.device("cpu")
+    return TaskTraining(task, 2, quick(**AUTO), generator, cpu, earlier=tuple(earlier))
 
 
 def masked(learner):
@@ -144,20 +147,58 @@ def test_what_later_tasks_start_from(trials, best):
 
 
 @pytest.mark.parametrize(
-    ("trials", "tried"),
+    ("trials", "offered"),
     [
         ([], True),
         ([[root(2.0), mask(3.0)]], True),  # of two tasks, not of one
         ([[root(2.0), mask(3.0)], [root(2.0), mask(1.9)]], False),
         ([[root(2.0), mask(2.1)], [root(2.0), mask(2.1)]], True),
         ([[root(0.8), mask(0.9)], [root(0.8), mask(0.9)]], False),
-        ([[root(0.8), mask(0.9)], [root(0.8), mask(0.9)], [root(0.8)]], False),
+        ([[root(0.8), mask(0.9)], [root(0.8), mask(0.9)], [root(9.0)]], False),  # for good
+        ([[root(0.8)], [root(0.8)]], True),  # of before there were masks
     ],
 )
-def test_masks_that_were_far_from_the_untrained_network_are_not_tried_again(trials, tried):
+def test_masks_that_were_far_from_the_untrained_network_are_offered_no_more(trials, offered):
     known = DEN(small_mlp(), quick(**AUTO)).network
-    training = training_for(task_for(small_mlp(), "one output", 1, "task"))
-    assert (MASK in by_need._others(trials, known, training)) == tried
+    training = training_for(task_for(small_mlp(), "one output", 1, "task"), trials)
+    assert by_need._others(known, training) == OTHERS[: 1 + offered]
+
+
+def test_what_is_offered_no_more_is_not_chosen_by_what_it_was(monkeypatch):
+    """The mean of a mask that lost stays, while that of the untrained network goes on."""
+    losses = iter([(0.8, 0.9), (0.8, 0.9), (9.0,)])
+
+    def compared(start, *_):
+        nonlocal now
+        if start == by_need.FROM_ROOT:
+            now = next(losses)
+        return StartRecord(start, now[start == MASK], 1.0)
+
+    now = ()
+    monkeypatch.setattr(by_need, "_compared", compared)
+    tasks = stream_for(small_mlp(), *["one output"] * 6)
+    learner = learned(small_mlp(), tasks, quick(**AUTO))
+    names = [[start.name for start in record.starts] for record in learner.records]
+    assert names == [[], list(OTHERS), list(OTHERS), [], [by_need.FROM_ROOT], []]
+    assert [record.parent for record in learner.records[2:]] == [ROOT, ROOT, None, None]
+
+
+def test_a_price_at_which_no_mask_is_offered_is_heeded_after_a_mask_was_best(monkeypatch):
+    monkeypatch.setattr(by_need, "_compared", lambda s, *_: StartRecord(s, 1.0 - (s == MASK), 2.0))
+    tasks = stream_for(small_mlp(), *["one output"] * 5)
+    learner = learned(small_mlp(), tasks[:3], quick(**AUTO))
+    dear = learner.with_settings(quick(**{**AUTO, "price": 1.0}))
+    for task in tasks[3:]:
+        dear.learn(task)
+    assert masked(learner)
+    assert all(number <= 3 for number in masked(dear))
+
+
+def test_each_stage_is_in_the_record_once_where_the_head_reads_nothing():
+    tasks = stream_for(small_mlp(), "one output", "one output")
+    learner = learned(small_mlp(), tasks, quick(**AUTO, head_l1=1.0))
+    names = [stage.name for stage in learner.records[1].stages]
+    assert names.count("head") == 1
 
 
 def test_what_was_tried_is_in_the_record(tmp_path):

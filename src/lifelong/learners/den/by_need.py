@@ -67,13 +67,18 @@ def sizes_at(price: float) -> tuple[float, ...]:
 
 def growth_by_need(known: GrowingNetwork, training: TaskTraining) -> Draft:
     """The draft whose validation loss and bytes are worth most."""
-    trials = [record.starts for record in training.earlier if record.starts]
+    others = _others(known, training)
+    trials = [
+        [tried for tried in record.starts if tried.name in others]
+        for record in training.earlier
+        if record.starts
+    ]
     best = _best_start(trials)
     tries = not (training.number - 1) & (training.number - 2)  # tasks 2, 3, 5, 9, ...
     headed = with_sparse_head(known, training, doubled=tries or best == FROM_LAST)
     needs = _Needs(known, training)
     draft = (
-        _compared_starts(trials, known, headed, training)
+        _compared_starts(others, trials, known, headed, training)
         if tries
         else _from(best, known, headed, training)
     )
@@ -85,34 +90,35 @@ def growth_by_need(known: GrowingNetwork, training: TaskTraining) -> Draft:
     return needs.cheapest_patch(headed, draft)
 
 
+def _others(known: GrowingNetwork, training: TaskTraining) -> tuple[str, ...]:
+    """What a task may start from beside the last network. A mask only where a bit per weight is
+    cheap, and not any more once its losses were far above the untrained network's in two tasks or
+    more: that depends on the rows, not on what was learned before.
+    """
+    cheap = training.settings.price * MASK_SIZE <= DEAREST
+    with_mask = [r.starts for r in training.earlier if any(t.name == MASK for t in r.starts)]
+    root, mask = (sum(t.loss for t in _of(start, with_mask)) for start in OTHERS)
+    lost = len(with_mask) > 1 and mask > (1 + LOST) * root
+    return OTHERS if cheap and not lost and masked_weights(known.architecture) else (FROM_ROOT,)
+
+
 def _compared_starts(
+    others: Sequence[str],
     trials: Sequence[Sequence[StartRecord]],
     known: GrowingNetwork,
     headed: Draft,
     training: TaskTraining,
 ) -> Draft:
     """The network trained from the start that was best so far, this task included."""
-    starts = (FROM_LAST, *_others(trials, known, training))
+    starts = (FROM_LAST, *others)
     tried = {start: _from(start, known, headed, training) for start in starts}
-    last, *others = starts
-    compared = tuple(_compared(start, tried[start], tried[last], training) for start in others)
+    last = tried[FROM_LAST]
+    compared = tuple(_compared(start, tried[start], last, training) for start in others)
     best = _best_start([*trials, compared])
-    rest = (draft.stages[-1] for start, draft in tried.items() if start != best)
+    rest = [draft.stages[len(headed.stages) :] for s, draft in tried.items() if s != best]
     # The last stage is the training that the network comes from.
     *before, found = tried[best].stages
-    return replace(tried[best], stages=(*before, *rest, found), starts=compared)
-
-
-def _others(
-    trials: Sequence[Sequence[StartRecord]], known: GrowingNetwork, training: TaskTraining
-) -> tuple[str, ...]:
-    """What is tried beside the last network: a mask only where a bit per weight is cheap, and where
-    it was not far from the untrained network that it is of in two tasks or more.
-    """
-    cheap = training.settings.price * MASK_SIZE <= DEAREST
-    root, mask = (_mean_ratio(_of(start, trials)) for start in OTHERS)
-    lost = len(_of(MASK, trials)) > 1 and mask > (1 + LOST) * root
-    return OTHERS if cheap and not lost and masked_weights(known.architecture) else (FROM_ROOT,)
+    return replace(tried[best], stages=(*before, *sum(rest, ()), found), starts=compared)
 
 
 def _of(start: str, trials: Sequence[Sequence[StartRecord]]) -> list[StartRecord]:
@@ -310,9 +316,10 @@ def _towards_balance(patch: TriedPatch) -> int:
     Where twice the size halves what is missing, the cost is lowest where both its parts are equal,
     and one of a neighbour is lower only if they differ by more than a factor of two.
     """
-    if patch.lack > 2 * patch.price:
+    lack = max(patch.lack, 0.0)
+    if lack > 2 * patch.price:
         return 1
-    return -1 if 2 * patch.lack < patch.price else 0
+    return -1 if 2 * lack < patch.price else 0
 
 
 def constant_loss(training: TaskTraining) -> float:
