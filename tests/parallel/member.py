@@ -30,7 +30,7 @@ from lifelong.networks.sequential import mlp
 from lifelong.persistence import checkpoint as journal
 from lifelong.tasks.examples import DatasetExamples
 from lifelong.tasks.task import Task
-from lifelong.training import loop, sparse_head
+from lifelong.training import head_solvers, loop
 from lifelong.training.budget import Budget
 from lifelong.training.ranks import RanksError
 from lifelong.watching.events import Validated
@@ -173,7 +173,7 @@ def mapped(place: Path, parallel: Any) -> Learner[Any]:
 
 def main(place: Path, what: list[str]) -> None:
     torch.set_num_threads(1)
-    sparse_head.TOLERANCE = EXACT
+    head_solvers.TOLERANCE = EXACT
     rank = os.environ["RANK"]
     for name in what:
         if name == "disagreeing":

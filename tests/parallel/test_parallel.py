@@ -28,7 +28,7 @@ from lifelong.tasks.examples import DatasetExamples, TensorExamples, part_of, wh
 from lifelong.tasks.kinds import TaskError
 from lifelong.tasks.shards import Shard
 from lifelong.tasks.task import Task
-from lifelong.training import sparse_head
+from lifelong.training import head_solvers
 from lifelong.training.budget import SettingError
 from lifelong.training.ranks import ALONE, Ranks
 
@@ -81,7 +81,7 @@ CASES = [(2, name) for name in TWO] + [(3, name) for name in THREE]
 
 @pytest.fixture
 def exact_heads(monkeypatch):
-    monkeypatch.setattr(sparse_head, "TOLERANCE", member.EXACT)
+    monkeypatch.setattr(head_solvers, "TOLERANCE", member.EXACT)
 
 
 @pytest.mark.usefixtures("exact_heads")

@@ -13,10 +13,11 @@ from builders import quick, random, stream_for
 from lifelong.learners.den import DEN
 from lifelong.networks.sequential import mlp
 from lifelong.tasks.kinds import Kind
-from lifelong.training import sparse_head
+from lifelong.training import head_solvers
 from lifelong.training.budget import Budget
+from lifelong.training.head_solvers import TOLERANCE
 from lifelong.training.losses import loss_of
-from lifelong.training.sparse_head import TOLERANCE, fit_sparse_head
+from lifelong.training.sparse_head import fit_sparse_head
 
 
 def data(seed, kind, outputs=1, rows=60, columns=8, dtype=torch.float64):
@@ -226,7 +227,7 @@ def few_rows(classes, units, each=12):
 def test_both_newton_steps_find_the_same_head(strength, monkeypatch):
     x, y = few_rows(6, 12)
     small = fit_sparse_head(x, y, Kind.CLASSES, 6, strength)
-    monkeypatch.setattr(sparse_head, "LARGE", 0)
+    monkeypatch.setattr(head_solvers, "LARGE", 0)
     large = fit_sparse_head(x, y, Kind.CLASSES, 6, strength)
     assert max(small.gap, large.gap) <= TOLERANCE
     values = [

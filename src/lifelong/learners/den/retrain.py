@@ -27,8 +27,9 @@ from lifelong.networks.layout import (
 from lifelong.networks.surgery import gather, scatter
 from lifelong.records import StageRecord
 from lifelong.tasks.examples import Examples
+from lifelong.training.head_solvers import SparseHead
 from lifelong.training.loop import TrainingError
-from lifelong.training.sparse_head import HeadRows, SparseHead
+from lifelong.training.sparse_head import HeadRows
 
 CHUNK = 4096  # rows at once
 KEEP = 2**28  # bytes of features that are kept
