@@ -37,7 +37,7 @@ from lifelong.learners.baselines import (
     SISettings,
     TrainingSettings,
 )
-from lifelong.learners.den import DEN, by_need
+from lifelong.learners.den import DEN, starts
 from lifelong.learners.den.mask import MASK
 from lifelong.learners.registry import METHODS as REGISTERED
 from lifelong.persistence import checkpoint as journal
@@ -124,7 +124,7 @@ def test_a_learn_that_was_stopped_goes_on_to_the_bit(name, tmp_path):
 
 
 def test_a_learn_that_tries_a_mask_goes_on_to_the_bit(tmp_path, monkeypatch):
-    monkeypatch.setattr(by_need, "_best_start", lambda _: by_need.FROM_ROOT)
+    monkeypatch.setattr(starts, "best_start", lambda _: starts.FROM_ROOT)
     first, second = stream_for(small_mlp(), "one output", "classes")
     settings = quick(split="auto", price=0.01)
     base, expected = (learned(small_mlp(), [first], settings) for _ in range(2))

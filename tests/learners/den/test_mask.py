@@ -25,9 +25,9 @@ from builders import (
     task_for,
 )
 from lifelong import grow
-from lifelong.learners.den import DEN, by_need
-from lifelong.learners.den.by_need import OTHERS
+from lifelong.learners.den import DEN, starts
 from lifelong.learners.den.mask import MASK, mask_of_root, masked_weights
+from lifelong.learners.den.starts import FROM_LAST, FROM_ROOT, OTHERS, Starts, best_start
 from lifelong.learners.den.task_training import TaskTraining
 from lifelong.networks.growing import ROOT
 from lifelong.records import StartRecord, TaskRecord
@@ -39,7 +39,7 @@ AUTO = {"split": "auto", "price": 0.01}
 def mask_if_tried(trials):
     """The untrained network, and a mask of it as soon as one was tried, whatever their losses."""
     tried = [start.name for trial in trials for start in trial]
-    return MASK if MASK in tried else by_need.FROM_ROOT
+    return MASK if MASK in tried else FROM_ROOT
 
 
 def training_for(task, trials=()):
@@ -56,8 +56,8 @@ def masked(learner):
 @pytest.mark.parametrize("name", ARCHITECTURES)
 @pytest.mark.parametrize("width", [0.5, 1.0])
 def test_masks_are_stored_in_bits_and_nothing_is_forgotten(name, width, tmp_path, monkeypatch):
-    monkeypatch.setattr(by_need, "_best_start", mask_if_tried)
-    monkeypatch.setattr(by_need, "LOST", math.inf)
+    monkeypatch.setattr(starts, "best_start", mask_if_tried)
+    monkeypatch.setattr(starts, "LOST", math.inf)
     architecture = ARCHITECTURES[name]()
     tasks = stream_for(architecture, *KINDS, "one output", "classes")
     learner = DEN(architecture, quick(**AUTO, initial_width=width), seed=2)
@@ -107,9 +107,9 @@ def test_a_mask_has_the_signs_of_the_untrained_network_and_one_size(name, kind):
 def test_a_mask_that_is_only_tried_changes_no_weight(monkeypatch):
     architecture = small_mlp()
     tasks = stream_for(architecture, "one output", "classes", "one output", "one output")
-    monkeypatch.setattr(by_need, "_best_start", lambda _: by_need.FROM_ROOT)
+    monkeypatch.setattr(starts, "best_start", lambda _: FROM_ROOT)
     tried = learned(architecture, tasks, quick(**AUTO))
-    monkeypatch.setattr(by_need, "masked_weights", lambda _: ())
+    monkeypatch.setattr(starts, "masked_weights", lambda _: ())
     without = learned(architecture, tasks, quick(**AUTO))
     stages = [[stage.name for stage in record.stages] for record in tried.records]
     assert [MASK in names for names in stages] == [False, True, True, False]
@@ -117,7 +117,7 @@ def test_a_mask_that_is_only_tried_changes_no_weight(monkeypatch):
 
 
 def root(loss, from_last=1.0):
-    return StartRecord(by_need.FROM_ROOT, loss, from_last)
+    return StartRecord(FROM_ROOT, loss, from_last)
 
 
 def mask(loss, from_last=1.0):
@@ -127,23 +127,23 @@ def mask(loss, from_last=1.0):
 @pytest.mark.parametrize(
     ("trials", "best"),
     [
-        ([], by_need.FROM_LAST),
-        ([[root(1.2), mask(1.1)]], by_need.FROM_LAST),
-        ([[root(0.96), mask(0.96)]], by_need.FROM_LAST),  # not by the margin
-        ([[root(0.9), mask(0.96)]], by_need.FROM_ROOT),
+        ([], FROM_LAST),
+        ([[root(1.2), mask(1.1)]], FROM_LAST),
+        ([[root(0.96), mask(0.96)]], FROM_LAST),  # not by the margin
+        ([[root(0.9), mask(0.96)]], FROM_ROOT),
         ([[root(0.9), mask(0.89)]], MASK),
         ([[root(0.9), mask(0.93)]], MASK),  # not clearly higher than the untrained network
-        ([[root(0.8), mask(0.9)]], by_need.FROM_ROOT),
+        ([[root(0.8), mask(0.9)]], FROM_ROOT),
         ([[mask(0.9)], [mask(1.06)]], MASK),  # once taken, as long as it is lower at all
-        ([[mask(0.96)], [mask(1.0)]], by_need.FROM_LAST),
-        ([[mask(0.8)], [mask(1.25)]], by_need.FROM_LAST),  # on average
+        ([[mask(0.96)], [mask(1.0)]], FROM_LAST),
+        ([[mask(0.8)], [mask(1.25)]], FROM_LAST),  # on average
         ([[mask(0.8)], [mask(1e-3, 1e-9)]], MASK),  # whatever the ratio where a task is solved
-        ([[mask(0.0, 0.0), root(0.0, 0.0)]], by_need.FROM_LAST),
+        ([[mask(0.0, 0.0), root(0.0, 0.0)]], FROM_LAST),
         ([[mask(0.8), root(1e300, 1e-300)]], MASK),
     ],
 )
 def test_what_later_tasks_start_from(trials, best):
-    assert by_need._best_start(trials) == best
+    assert best_start(trials) == best
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_what_later_tasks_start_from(trials, best):
 def test_masks_that_were_far_from_the_untrained_network_are_offered_no_more(trials, offered):
     known = DEN(small_mlp(), quick(**AUTO)).network
     training = training_for(task_for(small_mlp(), "one output", 1, "task"), trials)
-    assert by_need._others(known, training) == OTHERS[: 1 + offered]
+    assert Starts(known, training).others == OTHERS[: 1 + offered]
 
 
 def test_what_is_offered_no_more_is_not_chosen_by_what_it_was(monkeypatch):
@@ -170,21 +170,21 @@ def test_what_is_offered_no_more_is_not_chosen_by_what_it_was(monkeypatch):
 
     def compared(start, *_):
         nonlocal now
-        if start == by_need.FROM_ROOT:
+        if start == FROM_ROOT:
             now = next(losses)
         return StartRecord(start, now[start == MASK], 1.0)
 
     now = ()
-    monkeypatch.setattr(by_need, "_compared", compared)
+    monkeypatch.setattr(starts, "compared", compared)
     tasks = stream_for(small_mlp(), *["one output"] * 6)
     learner = learned(small_mlp(), tasks, quick(**AUTO))
     names = [[start.name for start in record.starts] for record in learner.records]
-    assert names == [[], list(OTHERS), list(OTHERS), [], [by_need.FROM_ROOT], []]
+    assert names == [[], list(OTHERS), list(OTHERS), [], [FROM_ROOT], []]
     assert [record.parent for record in learner.records[2:]] == [ROOT, ROOT, None, None]
 
 
 def test_a_price_at_which_no_mask_is_offered_is_heeded_after_a_mask_was_best(monkeypatch):
-    monkeypatch.setattr(by_need, "_compared", lambda s, *_: StartRecord(s, 1.0 - (s == MASK), 2.0))
+    monkeypatch.setattr(starts, "compared", lambda s, *_: StartRecord(s, 1.0 - (s == MASK), 2.0))
     tasks = stream_for(small_mlp(), *["one output"] * 5)
     learner = learned(small_mlp(), tasks[:3], quick(**AUTO))
     dear = learner.with_settings(quick(**{**AUTO, "price": 1.0}))
@@ -206,7 +206,7 @@ def test_what_was_tried_is_in_the_record(tmp_path):
     tasks = stream_for(architecture, *["one output"] * 4)
     learner = learned(architecture, tasks, quick(**AUTO))
     names = [[start.name for start in record.starts] for record in learner.records]
-    assert names == [[], [by_need.FROM_ROOT, MASK], [by_need.FROM_ROOT, MASK], []]
+    assert names == [[], [FROM_ROOT, MASK], [FROM_ROOT, MASK], []]
     for record in learner.records:
         assert all(0 < start.loss < 2 and 0 < start.from_last < 2 for start in record.starts)
     learner.save(tmp_path)
@@ -223,10 +223,10 @@ def test_starts_of_a_regression_are_compared_as_they_are():
     ]
     learner = learned(architecture, large, quick(**AUTO))
     for record in learner.records[1:]:
-        assert [start.name for start in record.starts] == [by_need.FROM_ROOT, MASK]
+        assert [start.name for start in record.starts] == [FROM_ROOT, MASK]
         losses = {stage.name: stage.loss for stage in record.stages}
-        assert record.starts[0].loss == pytest.approx(losses[by_need.FROM_ROOT], rel=1e-5)
-        assert record.starts[0].from_last == pytest.approx(losses[by_need.FROM_LAST], rel=1e-5)
+        assert record.starts[0].loss == pytest.approx(losses[FROM_ROOT], rel=1e-5)
+        assert record.starts[0].from_last == pytest.approx(losses[FROM_LAST], rel=1e-5)
 
 
 def test_a_mask_is_not_tried_where_bytes_are_dear():
@@ -235,8 +235,8 @@ def test_a_mask_is_not_tried_where_bytes_are_dear():
         learned(small_mlp(), tasks, quick(split="auto", price=price)).records[1].starts
         for price in (1.0, 0.9)
     )
-    assert [start.name for start in dear] == [by_need.FROM_ROOT]
-    assert [start.name for start in cheap] == [by_need.FROM_ROOT, MASK]
+    assert [start.name for start in dear] == [FROM_ROOT]
+    assert [start.name for start in cheap] == [FROM_ROOT, MASK]
 
 
 def test_a_pretrained_module_has_no_mask():

@@ -23,8 +23,6 @@ from builders import (
 )
 from lifelong.learners.den import DEN
 from lifelong.learners.den.by_need import (
-    FROM_LAST,
-    FROM_ROOT,
     TriedPatch,
     constant_loss,
     search,
@@ -33,6 +31,7 @@ from lifelong.learners.den.by_need import (
 )
 from lifelong.learners.den.retrain import selective_retraining
 from lifelong.learners.den.split_weights import Patching
+from lifelong.learners.den.starts import FROM_LAST, FROM_ROOT
 from lifelong.learners.den.task_training import TaskTraining
 from lifelong.tasks.kinds import Kind
 from lifelong.training.budget import SettingError

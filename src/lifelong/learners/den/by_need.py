@@ -5,11 +5,7 @@ units) it gets the one with the lowest
 
     validation loss / loss of a constant guess + price * stored bytes / bytes of the base network.
 
-It starts from the last task's network with the sparse head of Equation 3, or from the untrained
-network, which is kept as its seed: on few rows earlier tasks can be a burden. Tasks 2, 3, 5, 9, 17
-and so on try both, and a mask of the untrained network, which is stored instead of a patch. Each
-task takes what was best on average so far. The untrained network, and its mask, have to be clearly
-better, because what a task improves helps only those that start from it.
+What it starts from: `starts`.
 """
 
 import math
@@ -23,28 +19,24 @@ from torch import Tensor
 
 from lifelong.learners.den.draft import Draft
 from lifelong.learners.den.expand import dynamic_expansion
-from lifelong.learners.den.mask import MASK, mask_of_root, masked_weights, untrained
-from lifelong.learners.den.retrain import retrain_selected, with_sparse_head
+from lifelong.learners.den.mask import MASK
+from lifelong.learners.den.retrain import with_sparse_head
 from lifelong.learners.den.split_weights import Patching
-from lifelong.learners.den.task_training import TaskTraining, movement
-from lifelong.networks.growing import ROOT, GrowingNetwork
-from lifelong.records import BYTES, StartRecord, TaskRecord
+from lifelong.learners.den.starts import DEAREST, Starts, head_l1
+from lifelong.learners.den.task_training import TaskTraining
+from lifelong.networks.growing import GrowingNetwork
+from lifelong.records import BYTES, TaskRecord
 from lifelong.tasks.kinds import Kind
 from lifelong.training.budget import Budget
 from lifelong.training.losses import loss_of
 
 # Of a patch, as shares of the base network. Beyond 0.16 the loss falls so little that larger ones
-# are tried only where bytes are cheap: up to this product of price and size.
+# are tried only where bytes are cheap.
 SIZES = (0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
-USUAL, DEAREST = 0.16, 0.03
-MASK_SIZE = 1 / 32  # of a mask, in bytes of the base network: a bit per weight
+USUAL = 0.16
 # The search for a size begins with that of the task before; with this one if it overwrote nothing.
 # Task 1 overwrites all of the untrained network, so that task 2 begins with the largest.
 FIRST_SIZE = 0.04
-MARGIN = 0.05  # by which the loss from the untrained network must be lower, on average
-LOST = 0.1  # by which a mask's was higher if masks are not tried again
-FROM_LAST, FROM_ROOT = "retrain", "retrain from root"  # stages
-OTHERS = (FROM_ROOT, MASK)  # than the last network, to start from
 SHARES = (1.0, 1 / 4, 1 / 16)  # of mu, that the first task tries
 
 
@@ -67,121 +59,15 @@ def sizes_at(price: float) -> tuple[float, ...]:
 
 def growth_by_need(known: GrowingNetwork, training: TaskTraining) -> Draft:
     """The draft whose validation loss and bytes are worth most."""
-    others = _others(known, training)
-    trials = [
-        [tried for tried in record.starts if tried.name in others]
-        for record in training.earlier
-        if record.starts
-    ]
-    best = _best_start(trials)
-    tries = not (training.number - 1) & (training.number - 2)  # tasks 2, 3, 5, 9, ...
-    headed = with_sparse_head(known, training, doubled=tries or best == FROM_LAST)
-    needs = _Needs(known, training)
-    draft = (
-        _compared_starts(others, trials, known, headed, training)
-        if tries
-        else _from(best, known, headed, training)
-    )
+    starts, needs = Starts(known, training), _Needs(known, training)
+    headed = with_sparse_head(known, training, doubled=starts.from_head)
+    draft = starts.trained(headed)
     if draft.stages[-1].name == MASK:
         return needs.unless_solved(headed, draft)
     expands = training.settings.expand and known.born and draft.parent is None
     if expands and draft.loss > training.settings.tau:
         draft = needs.cheaper(draft, dynamic_expansion(draft, training))
     return needs.cheapest_patch(headed, draft)
-
-
-def _others(known: GrowingNetwork, training: TaskTraining) -> tuple[str, ...]:
-    """What a task may start from beside the last network. A mask only where a bit per weight is
-    cheap, and not any more once its losses were far above the untrained network's in two tasks or
-    more: that depends on the rows, not on what was learned before.
-    """
-    cheap = training.settings.price * MASK_SIZE <= DEAREST
-    with_mask = [r.starts for r in training.earlier if any(t.name == MASK for t in r.starts)]
-    root, mask = (sum(t.loss for t in _of(start, with_mask)) for start in OTHERS)
-    lost = len(with_mask) > 1 and mask > (1 + LOST) * root
-    return OTHERS if cheap and not lost and masked_weights(known.architecture) else (FROM_ROOT,)
-
-
-def _compared_starts(
-    others: Sequence[str],
-    trials: Sequence[Sequence[StartRecord]],
-    known: GrowingNetwork,
-    headed: Draft,
-    training: TaskTraining,
-) -> Draft:
-    """The network trained from the start that was best so far, this task included."""
-    starts = (FROM_LAST, *others)
-    tried = {start: _from(start, known, headed, training) for start in starts}
-    last = tried[FROM_LAST]
-    compared = tuple(_compared(start, tried[start], last, training) for start in others)
-    best = _best_start([*trials, compared])
-    rest = [draft.stages[len(headed.stages) :] for s, draft in tried.items() if s != best]
-    # The last stage is the training that the network comes from.
-    *before, found = tried[best].stages
-    return replace(tried[best], stages=(*before, *sum(rest, ()), found), starts=compared)
-
-
-def _of(start: str, trials: Sequence[Sequence[StartRecord]]) -> list[StartRecord]:
-    return [tried for trial in trials for tried in trial if tried.name == start]
-
-
-def _compared(start: str, draft: Draft, last: Draft, training: TaskTraining) -> StartRecord:
-    """How its validation loss compares with that from the last network.
-
-    Each is the loss of one training. (Of the patches that follow several are tried, and the best of
-    them is low by chance where there are few rows.) Both are calibrated, as masks are.
-    """
-    ours, theirs = (training.loss(training.calibrated(one.network)) for one in (draft, last))
-    return StartRecord(start, ours, theirs)
-
-
-def _best_start(trials: Sequence[Sequence[StartRecord]]) -> str:
-    """The last network, unless the untrained one or its mask was lower by the share `MARGIN`; once
-    it was, as long as it is lower at all, since then no task improves the last one.
-
-    Of these two it is the mask, which takes fewer bytes and no search for a size, unless the other
-    was lower by that share.
-    """
-    best = FROM_LAST
-    for count in range(1, len(trials) + 1):
-        root, mask = (_mean_ratio(_of(start, trials[:count])) for start in OTHERS)
-        enough = 1 - MARGIN if best == FROM_LAST else 1.0
-        if mask < enough and mask < root / (1 - MARGIN):
-            best = MASK
-        else:
-            best = FROM_ROOT if root < enough else FROM_LAST
-    return best
-
-
-def _mean_ratio(tried: Sequence[StartRecord]) -> float:
-    """Of the mean losses: the ratio of single ones is any number where a task is solved."""
-    ours, theirs = (
-        sum(losses) for losses in ([t.loss for t in tried], [t.from_last for t in tried])
-    )
-    return ours / theirs if theirs > 0 else 1.0
-
-
-def _from(start: str, known: GrowingNetwork, headed: Draft, training: TaskTraining) -> Draft:
-    if start == FROM_LAST:
-        return retrain_selected(headed, training, _head_l1(headed, training))
-    draft = mask_of_root(known, training) if start == MASK else _root_retrained(known, training)
-    selected = {group: len(born) for group, born in known.born.items()}
-    return replace(draft, stages=(*headed.stages, *draft.stages)).noting("selected", selected)
-
-
-def _root_retrained(known: GrowingNetwork, training: TaskTraining) -> Draft:
-    """The untrained network, with a fresh head, trained whole."""
-    network = untrained(known, training)
-    penalties = movement(training.settings, known.architecture.layout, network.tensors)
-    network, stage = training.train(FROM_ROOT, network, penalties)
-    return Draft(network, stage.loss, (stage,), parent=ROOT)
-
-
-def _head_l1(draft: Draft, training: TaskTraining) -> float:
-    """The head's l1 in training: mu, stronger as validation asked for a sparser head."""
-    settings = training.settings
-    found = settings.head_l1 if draft.head_l1 is None else draft.head_l1
-    return settings.mu * found / settings.head_l1
 
 
 @final
@@ -228,7 +114,7 @@ class _Needs:
 
     def cheapest_patch(self, headed: Draft, draft: Draft) -> Draft:
         """The draft with a patch of the size that costs least, or with its head alone."""
-        strength = _head_l1(headed, self.training) if draft.parent is None else None
+        strength = head_l1(headed, self.training) if draft.parent is None else None
         patching = Patching(self.known, draft, self.training, strength)
         tried = self._search(patching)
         best = min(tried, key=lambda one: one.cost)
