@@ -17,6 +17,8 @@ from sybil.parsers.markdown import CodeBlockParser
 
 import lifelong
 from lifelong.cli.main import main as command_line
+from lifelong.evaluation.metrics import METRICS
+from lifelong.learners.registry import METHODS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
@@ -52,7 +54,10 @@ SYBIL = Sybil([Python(), Output()], path=str(ROOT), patterns=["*.md"])
 
 @pytest.fixture
 def elsewhere(tmp_path, monkeypatch):
+    """A directory to write in; what the examples register is gone afterwards."""
     monkeypatch.chdir(tmp_path)
+    for table in (METHODS, METRICS):
+        monkeypatch.setattr(table, "_rows", dict(table._rows))
 
 
 def examples(page):
